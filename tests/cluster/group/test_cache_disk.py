@@ -6,6 +6,8 @@ Covers cluster/group/cache_disk.py.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +32,9 @@ class Disk(CacheDisk):
         super().__init__(Path("/disk"), pause)
         self.free = 1000 * MB
         self.is_broken = False
+
+    def _begin(self, examine: Callable[[], None]) -> None:
+        examine()
 
     def _free(self) -> int:
         return self.free
@@ -74,6 +79,7 @@ def test_a_disk_that_cannot_be_written_counts_as_full_although_much_is_free() ->
 def test_a_real_disk_is_short_while_a_file_fills_it(mount_disk: Callable[[int], Path]) -> None:
     place = mount_disk(96)
     disk, filler = CacheDisk(place, 2 * INTERVAL), place / "filler"
+    disk._begin = lambda examine: examine()  # type: ignore[method-assign]
     assert disk.look(1.0, 0, has_failed=True) == ""
     filler.write_bytes(bytes(88 * MB))
     assert disk.look(2.0, 0, has_failed=False) == f"less than 32 MB are free for its cache at {place}"
@@ -83,6 +89,42 @@ def test_a_real_disk_is_short_while_a_file_fills_it(mount_disk: Callable[[int], 
     assert [one.name for one in place.iterdir()] == []
     gone = CacheDisk(place / "none", 1.0)
     assert gone.look(1.0, None, has_failed=False).startswith(f"its cache at {place / 'none'} cannot be")
+
+
+def test_what_workers_wanted_is_forgotten_when_a_shortage_is_over() -> None:
+    disk = Disk(INTERVAL)
+    disk.free = 20 * MB
+    assert disk.look(1.0, 150 * MB, has_failed=False).startswith("less than 150 MB")
+    disk.free = 160 * MB
+    assert [bool(disk.look(now, None, has_failed=False)) for now in (2.0, 3.0)] == [True, False]
+    disk.free = 15 * MB
+    assert disk.look(4.0, None, has_failed=False).startswith("less than 32 MB")
+    disk.free = 40 * MB
+    assert [bool(disk.look(now, None, has_failed=False)) for now in (5.0, 6.0, 7.0)] == [True, True, False]
+
+
+def test_a_disk_that_does_not_answer_delays_nothing() -> None:
+    class Hanging(Disk):
+        _begin = CacheDisk._begin
+
+        def _free(self) -> int:
+            if self.free:
+                return self.free
+            asked.release()
+            assert answered.wait(60)
+            return 0
+
+    asked, answered, disk = threading.Semaphore(0), threading.Event(), Hanging()
+    assert disk.look(1.0, 0, has_failed=False) == ""
+    disk.free = 0
+    assert [disk.look(now, 0, has_failed=True) for now in (2.0, 3.0, 4.0)] == ["", "", ""]
+    assert asked.acquire(timeout=60)
+    assert not asked.acquire(blocking=False), "one thread waits for it"
+    answered.set()
+    until = time.monotonic() + 60
+    while not disk.look(4.5, 0, has_failed=False):
+        assert time.monotonic() < until
+    assert disk.why.startswith("less than 32 MB")
 
 
 def test_a_node_makes_way_later_each_time_that_the_others_could_not_help() -> None:

@@ -6,7 +6,11 @@ is full, it waits longer until it takes part again, so that partitions do not mo
 
 from __future__ import annotations
 
+import math
 import os
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -41,25 +45,37 @@ class CacheDisk:
         self._first_pause = self._pause = min(pause, LONGEST_PAUSE)
         self._wanted = 0
         self._next = 0.0
+        self._is_looking = False
+        self._found: tuple[float, str] | None = None
+        """What the last look found, until it is judged: the free bytes, and what is wrong."""
         self._room_since: float | None = None
         self._patience = _PATIENCE
         self._gives_at: float | None = None
         self.why = ""
 
     def look(self, now: float, wanted: int | None, *, has_failed: bool) -> str:
-        """Look once a second, and return :attr:`why`.
+        """Look once a second, without waiting for the disk except the first time, and return :attr:`why`.
 
         Args:
             now: The time.
             wanted: Bytes that the workers of this node want to be free; 0: they accept messages. None: it has none.
             has_failed: Whether a worker could not be started.
         """
-        if now < self._next:
-            return self.why
-        self._next = now + INTERVAL
         if wanted is not None:
             self._wanted = wanted
-        why = self._shortage() or (self._probe() if has_failed or self.why else "")
+        if now >= self._next and not self._is_looking:
+            is_first, self._next, self._is_looking = not self._next, now + INTERVAL, True
+            examine = partial(self._examine, writes=has_failed or bool(self.why))
+            if is_first:  # so that a node without room starts as one
+                examine()
+            else:
+                self._begin(examine)
+        if self._found is not None:
+            (free, problem), self._found, self._is_looking = self._found, None, False
+            self._judge(now, self._shortage(free) or problem)
+        return self.why
+
+    def _judge(self, now: float, why: str) -> None:
         if why:
             if not self.why and self._room_since is not None and now > self._room_since + 2 * LONGEST_PAUSE:
                 self._pause = self._first_pause
@@ -67,8 +83,7 @@ class CacheDisk:
         elif self._room_since is None:
             self._room_since = now
         if self.why and self._room_since is not None and now >= self._room_since + self._pause:
-            self.why, self._pause = "", min(LONGEST_PAUSE, 2 * self._pause)
-        return self.why
+            self.why, self._wanted, self._pause = "", 0, min(LONGEST_PAUSE, 2 * self._pause)
 
     def makes_way(self, now: float, has_room_beside: bool | None) -> bool:
         """Whether the node leaves its partitions to others. Each time they cannot serve them, it waits longer.
@@ -88,15 +103,23 @@ class CacheDisk:
             self._gives_at = now if has_room_beside is None else now + self._patience
         return self._gives_at is not None and now >= self._gives_at
 
-    def _shortage(self) -> str:
+    def _shortage(self, free: float) -> str:
         least = max(self._wanted, _ROOM_BYTES if self.why else CACHE_BYTES)
-        try:
-            free = self._free()
-        except OSError as error:
-            return f"its cache at {self._place} cannot be examined: {error.strerror}"
         if free >= least:
             return ""
         return f"less than {max(least, _ROOM_BYTES) >> 20} MB are free for its cache at {self._place}"
+
+    def _begin(self, examine: Callable[[], None]) -> None:
+        """Examine the disk in a thread: a slow one must not delay the trust of the workers."""
+        threading.Thread(target=examine, name="holdfast-disk", daemon=True).start()
+
+    def _examine(self, *, writes: bool) -> None:
+        try:
+            free = self._free()
+        except OSError as error:
+            self._found = (math.inf, f"its cache at {self._place} cannot be examined: {error.strerror}")
+        else:
+            self._found = (free, self._probe() if writes else "")
 
     def _free(self) -> int:
         space = os.statvfs(self._place)
@@ -106,11 +129,13 @@ class CacheDisk:
         """Return why nothing can be written; "" if something can."""
         file = self._place / _PROBE
         try:
-            with file.open("wb") as probe:
-                probe.write(bytes(4096))
-                probe.flush()
-                os.fsync(probe.fileno())
-            file.unlink()
+            try:
+                with file.open("wb") as probe:
+                    probe.write(bytes(4096))
+                    probe.flush()
+                    os.fsync(probe.fileno())
+            finally:
+                file.unlink(missing_ok=True)
         except OSError as error:
             return f"its cache at {self._place} cannot be written: {error.strerror}"
         return ""
