@@ -37,14 +37,19 @@ def warned(status: ClusterStatus, disk: Path) -> bool:
     )
 
 
-ONLY_WORKERS_KNOW = """
+ONLY_WORKERS_KNOW = (
+    "cache_disk.CACHE_BYTES, cache_disk._ROOM_BYTES, free_space.CACHE_BYTES = 1 << 20, 2 << 20, 60 << 20"
+)
+"""Workers that need more space than their agent looks for, as after a large backlog."""
+PROGRAM = """
 from holdfast.cluster.group import cache_disk
 from holdfast.store.rocksdb import free_space
-cache_disk.CACHE_BYTES, cache_disk._ROOM_BYTES, free_space.CACHE_BYTES = 1 << 20, 2 << 20, 60 << 20
+cache_disk.LONGEST_PAUSE = 5.0
+{}
 from holdfast.cli.main import main
 main()
 """
-"""A broker with workers that need more space than its agent looks for, as after a large backlog."""
+"""A broker that waits only seconds until it deletes caches for their space."""
 
 
 @pytest.mark.parametrize("left", [0, 40], ids=["nothing", "too-little-for-workers"])
@@ -54,13 +59,13 @@ async def test_clients_do_not_notice_that_the_disk_of_a_node_is_full(
     disk = mount_disk(DISK_MEGABYTES)
     cache = idle.store.partition("cache=")[2].partition("&")[0]
     idle.stores["a"] = idle.store.replace(cache, str(disk / "NODE"))
-    if left:
-        idle.program = ("-c", ONLY_WORKERS_KNOW)
+    idle.program = ("-c", PROGRAM.format(ONLY_WORKERS_KNOW if left else ""))
     await idle.start(*NAMES)
     await idle.wait_for_owners(lambda owners: len(owners) == PARTITIONS and {*owners.values()} == {*NAMES})
 
     async def trouble(progress: Progress) -> None:
         await progress.each(3)
+        assert list(disk.glob("a/partition-*/db"))
         fill = disk / "fill"
         with fill.open("wb") as file:
             free = os.statvfs(disk)
@@ -73,6 +78,8 @@ async def test_clients_do_not_notice_that_the_disk_of_a_node_is_full(
         )
         await progress.each(3)
         note_times("kafka", f"the disk of a node full, {left} MB left", [progress.longest()])
+        while list(disk.glob("a/partition-*/db")):
+            await asyncio.sleep(0.1)
         fill.unlink()
         await idle.wait_for_owners(lambda owners: len(owners) == PARTITIONS and {*owners.values()} == {"a", "c"})
         await progress.each(5)

@@ -19,6 +19,8 @@ from hypothesis import strategies as some
 from holdfast.cluster.group.cache_disk import INTERVAL, LONGEST_PAUSE, CacheDisk
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.notes import Notes, report_note
+from holdfast.store.directory import DirectoryLock
+from holdfast.store.kafka import cache
 
 MB = 1 << 20
 NOTE_SECONDS = 1.0
@@ -125,6 +127,29 @@ def test_a_disk_that_does_not_answer_delays_nothing() -> None:
     while not disk.look(4.5, 0, has_failed=False):
         assert time.monotonic() < until
     assert disk.why.startswith("less than 32 MB")
+
+
+def test_caches_that_nobody_has_open_are_emptied_after_long_without_room(tmp_path: Path) -> None:
+    disk, logs = Disk(), {}
+    for name in ("closed", "open", "another"):
+        place = tmp_path / name
+        DirectoryLock(place).release()
+        cache.mark(place, {"topic": name})
+        (place / "db").mkdir()
+        logs[place] = {"topic": name if name != "another" else "mine"}
+    lock = DirectoryLock(tmp_path / "open")
+
+    def look(now: float, free: int) -> set[str]:
+        disk.free = free * MB
+        disk.look(now, None, has_failed=False, closed=logs)
+        return {place.name for place in logs if (place / "db").exists()}
+
+    everything = {"closed", "open", "another"}
+    assert [look(*each) for each in ((1.0, 1000), (2.0, 0), (3.0, 1000), (4.0, 0))] == [everything] * 4
+    assert look(3.0 + LONGEST_PAUSE, 0) == everything
+    assert look(4.0 + LONGEST_PAUSE, 0) == {"open", "another"}
+    lock.release()
+    assert look(5.0 + LONGEST_PAUSE, 0) == {"another"}, "it belongs to another log"
 
 
 def test_a_node_makes_way_later_each_time_that_the_others_could_not_help() -> None:

@@ -200,6 +200,23 @@ def place_of(url: str) -> Path:
     return Path(url.partition("cache=")[2].partition("&")[0]) / "partition-0"
 
 
+def test_a_cache_is_emptied_for_its_space_only_while_nobody_has_it_open(url, content):
+    store = KafkaStore(url)
+    commit(store, 0, 1)
+    place, identity = store.path, store._log.identity
+    with pytest.raises(StoreLocked):
+        cache.clear_closed(place, identity)
+    commit(store, 2)
+    store.close()
+    cache.clear_closed(place, identity | {"topic_id": "another"})
+    assert (place / "db").exists()
+    cache.clear_closed(place, identity)
+    assert not (place / "db").exists()
+    store = KafkaStore(url)
+    assert content(store) == content(expected(0, 1, 2))
+    store.close()
+
+
 @nightly
 def test_a_cache_that_was_deleted_or_left_behind_is_brought_up_to_date(url, tmp_path, content):
     store = KafkaStore(url)

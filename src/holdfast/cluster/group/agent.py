@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, get_args
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
@@ -79,6 +80,8 @@ class _GroupAgent:
         self._trust = trust
         self._report = report
         self._address: KafkaAddress = replace(read_kafka_address(settings.location), partitions=settings.partitions)
+        self._identity: dict[str, str] = {}
+        """That of the log of a partition."""
         self._group = group_of(self._address)
         self._since = since = round(time.time(), 6)  # as the client id has it
         self._client_id = client_id(settings.node, settings.url, since, settings.secret[:8])
@@ -178,6 +181,7 @@ class _GroupAgent:
                 except KafkaAway as error:
                     self._be_away(str(error))
                     self._wait(_PAUSE)
+            self._identity = log.identity
             if log.has_created or self._shared.has_created:
                 self._created = f"the topic {self._address.topic}"
                 report_created(self._report, self._settings.node, self._address.shown)
@@ -421,12 +425,24 @@ class _GroupAgent:
         """Return why the cache has no room for partitions; "": it has room."""
         before, mine = self._disk.why, self._sent_view.mine if self._sent_view is not None else {}
         wanted = self._trust.wanted_bytes(mine)
-        why = self._disk.look(now, wanted if mine else None, has_failed=self._membership.has_failed)
+        closed = self._closed_caches() if before else {}
+        why = self._disk.look(now, wanted if mine else None, has_failed=self._membership.has_failed, closed=closed)
         if why and not before:
             self._report("warning", "cluster.disk_full", node=self._settings.node, reason=why, remedy=DISK_REMEDY)
         elif before and not why:
             self._report("info", "cluster.disk_has_room", node=self._settings.node)
         return why
+
+    def _closed_caches(self) -> dict[Path, dict[str, str]]:
+        """Return the caches of the partitions that other nodes serve, and which log each belongs to."""
+        owners = self._sent_view.owners if self._sent_view is not None else {}
+        found = {
+            p
+            for one in self._membership.members
+            for p in self._notes.report_of(one).serving
+            if owners.get(p) == one.node != self._settings.node
+        }
+        return {replace(self._address, partition=p).place: {**self._identity, "partition": str(p)} for p in found}
 
     def _say_report(self, now: float) -> None:
         """Write the report when it has changed, and again after a while: Kafka answers with the time of its clock."""

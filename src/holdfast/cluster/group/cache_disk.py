@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from holdfast.exceptions import StoreError
+from holdfast.store.kafka.cache import clear_closed
 from holdfast.store.rocksdb.free_space import CACHE_BYTES
 
 INTERVAL: Final = 1.0
@@ -49,23 +52,35 @@ class CacheDisk:
         self._found: tuple[float, str] | None = None
         """What the last look found, until it is judged: the free bytes, and what is wrong."""
         self._room_since: float | None = None
+        self._short_since = 0.0
         self._patience = _PATIENCE
         self._gives_at: float | None = None
         self.why = ""
 
-    def look(self, now: float, wanted: int | None, *, has_failed: bool) -> str:
+    def look(
+        self,
+        now: float,
+        wanted: int | None,
+        *,
+        has_failed: bool,
+        closed: Mapping[Path, Mapping[str, str]] | None = None,
+    ) -> str:
         """Look once a second, without waiting for the disk except the first time, and return :attr:`why`.
 
         Args:
             now: The time.
             wanted: Bytes that the workers of this node want to be free; 0: they accept messages. None: it has none.
             has_failed: Whether a worker could not be started.
+            closed: The caches that this node does not need, and which log each belongs to. They are emptied if the disk
+                had no room for five minutes, because they may be what fills it.
         """
         if wanted is not None:
             self._wanted = wanted
         if now >= self._next and not self._is_looking:
             is_first, self._next, self._is_looking = not self._next, now + INTERVAL, True
-            examine = partial(self._examine, writes=has_failed or bool(self.why))
+            is_stuck = self.why and self._room_since is None and now >= self._short_since + LONGEST_PAUSE
+            caches = dict(closed or {}) if is_stuck else {}
+            examine = partial(self._examine, caches, writes=has_failed or bool(self.why))
             if is_first:  # so that a node without room starts as one
                 examine()
             else:
@@ -79,6 +94,8 @@ class CacheDisk:
         if why:
             if not self.why and self._room_since is not None and now > self._room_since + 2 * LONGEST_PAUSE:
                 self._pause = self._first_pause
+            if not self.why or self._room_since is not None:
+                self._short_since = now
             self.why, self._room_since = why, None
         elif self._room_since is None:
             self._room_since = now
@@ -113,7 +130,10 @@ class CacheDisk:
         """Examine the disk in a thread: a slow one must not delay the trust of the workers."""
         threading.Thread(target=examine, name="holdfast-disk", daemon=True).start()
 
-    def _examine(self, *, writes: bool) -> None:
+    def _examine(self, closed: Mapping[Path, Mapping[str, str]], *, writes: bool) -> None:
+        for place, identity in closed.items():
+            with suppress(StoreError, OSError):
+                clear_closed(place, identity)
         try:
             free = self._free()
         except OSError as error:

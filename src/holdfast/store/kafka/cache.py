@@ -93,6 +93,24 @@ def clear(place: Path) -> None:
         raise StoreFailed(f"The cache at {place} cannot be emptied: {error}", remedy="Delete it.") from error
 
 
+def clear_closed(place: Path, identity: Mapping[str, str]) -> None:
+    """Empty the cache of a log, unless a process has it open. Whatever else is there stays.
+
+    Raises:
+        StoreLocked: A process has it open.
+        StoreFailed: The directory cannot be written.
+        OSError: The same.
+    """
+    if _read(place) != dict(identity):
+        return
+    lock = directory.DirectoryLock(place)
+    try:
+        forget(place)  # first: the next opening empties what a killed process leaves
+        clear(place)
+    finally:
+        lock.release()
+
+
 def forget(place: Path) -> None:
     """Let the next opening rebuild the cache, which may be open now."""
     (place / MARKER).unlink(missing_ok=True)
