@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,6 +35,7 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.core.origin import secret_in, with_secret, without_secrets
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.admin.routes import named_parts, plain_path
+from holdfast.endpoint.admin.shapes.requests import Page
 from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.wire import decode, encode
 
@@ -48,17 +50,43 @@ def secret_of(source: Source) -> str:
     return outbox.source.secret
 
 
-@given(SECRETS, st.sampled_from(["http://c/", "http://c/?a=1"]), st.sampled_from(" \"'<>,.:);&\n"))
-def test_a_text_keeps_no_more_of_a_secret_than_its_end(secret: str, address: str, after: str) -> None:
-    text = f"no route to {with_secret(address, secret)}{after} or {with_secret(address, secret)}"
-    shown = without_secrets(text)
-    assert secret not in shown and secret[:-4] not in shown
-    assert shown.count(f"holdfast=…{secret[-4:]}") == 2 and after in shown
-    assert without_secrets(shown) == shown
+def encoded(text: str) -> str:
+    return quote(text, safe="")
 
 
-def test_a_short_secret_is_left_out_as_a_whole() -> None:
-    assert without_secrets("to http://c/?holdfast=s3cret: refused") == "to http://c/?holdfast=…: refused"
+def in_lower_case(text: str) -> str:
+    return re.sub("%..", lambda found: found[0].lower(), quote(text, safe=""))
+
+
+@given(
+    SECRETS,
+    st.sampled_from(["to/http://c/?", "http://c/?a=1&", "http://c/?a=1&amp;", "knows/", "target '/?"]),
+    st.sampled_from(" \"'<>,.:);&\n/"),
+    st.lists(st.sampled_from([encoded, in_lower_case, quote, str.upper, json.dumps]), max_size=3),
+)
+def test_a_text_has_a_digest_instead_of_each_secret(
+    secret: str, address: str, after: str, forms: list[Callable[[str], str]]
+) -> None:
+    text, digest = f"{address}holdfast={secret}{after}", without_secrets(f"holdfast={secret}").partition("…")[2]
+    assert len(digest) == 16
+    shown = without_secrets(f"{text} or {text}")
+    assert shown == f"{text} or {text}".replace(secret, f"…{digest}")
+    for form in forms:
+        text, shown = form(text), form(shown)
+        assert secret not in without_secrets(text).lower()
+        assert without_secrets(shown) == shown
+
+
+@given(st.sets(SECRETS, min_size=2))
+def test_secrets_are_distinct_where_they_are_left_out(secrets: set[str]) -> None:
+    assert len({without_secrets(with_secret("http://c/", one)) for one in secrets}) == len(secrets)
+
+
+@pytest.mark.parametrize("piece", ["holdfast", "holdfast=", "holdfast%25", "%25", "%3d", "=a", "holdfast=%2"])
+def test_a_long_text_is_searched_in_linear_time(piece: str) -> None:
+    text = f"holdfast=a holdfast{piece * (1 << 18)}"
+    # More than linear: hours.
+    assert without_secrets(text).startswith("holdfast=…")
 
 
 @pytest.mark.parametrize("soap", SOAP)
@@ -69,7 +97,8 @@ def test_a_fault_that_quotes_an_address_is_sent_and_read_without_its_secret(soap
     fault = Fault(code, f"no route to {address}", detail=b"<at xmlns=''>here</at>")
     written = encode(Envelope(soap, fault=fault))
     assert secret.encode() not in written
-    by_another = written.replace("…bf7a".encode(), secret.encode()).replace(b"here", address.encode())
+    shown = without_secrets(with_secret("", secret)).partition("=")[2]
+    by_another = written.replace(shown.encode(), secret.encode()).replace(b"here", address.encode())
     found = decode(by_another).fault
     assert found is not None
     assert found.reason == without_secrets(f"no route to {address}")
@@ -150,3 +179,78 @@ async def test_an_outbox_is_found_by_the_name_that_answers_show(unreachable: tup
     for how in ("suspend", "resume"):
         assert (await admin.ask(f"/forwarders/{name}/{how}", "POST", json={}))[0] == 200
     assert (await admin.ask(f"/outbox/retry?key={name}", "POST"))[0] == 200
+
+
+def forward(client: Client, key: str) -> None:
+    running = client.app.running
+    running.engine.protocol.outbound.forward(key, "http://127.0.0.1:9/", [(Versions("1.1"), False)], running.queue, 0)
+
+
+@pytest.fixture
+async def sending(serve: Any) -> AsyncIterator[tuple[Client, list[str]]]:
+    """A destination with messages for several addresses that differ in their secrets only; and the keys of their
+    outboxes."""
+    service = await serve(Destination(":memory:", partitions=1))
+    keys = [with_secret("to/http://127.0.0.1:9/", new_identifier().rpartition(":")[2]) for _ in range(8)]
+    async with aiohttp.ClientSession() as session:
+        client = Client(session, service.admin_url, service)
+        for key in keys:
+            forward(client, key)
+        async with Source(service.url, ":memory:") as source:
+            await source.send(f"<a>{keys[0]}</a>", action="urn:a")
+            await source.flush(60)
+        yield client, keys
+
+
+async def test_the_pages_of_each_list_have_every_row_once(sending: tuple[Client, list[str]]) -> None:
+    admin, keys = sending
+    tried = []
+    for route in admin.service._admin.routes.table:
+        if route.method != "GET" or not issubclass(route.query, Page):
+            continue
+        path = f"/{plain_path(route.path)}"
+        status, whole = await admin.ask(f"{path}?limit=1000")
+        if status == 404:  # there is no journal
+            continue
+        (rows,) = (name for name, value in whole.items() if isinstance(value, list))
+        found, after = [], ""
+        while after is not None:
+            _, page = await admin.ask(f"{path}?limit=2&after={quote(after, safe='')}")
+            found += page[rows]
+            after = page["next"]
+            assert len(found) <= whole["count"]
+        names, expected = ([str((one.get("key"), one.get("name"))) for one in some] for some in (found, whole[rows]))
+        assert sorted(names) == sorted(expected)
+        if len(found) >= len(keys):
+            tried.append(path)
+    assert sorted(tried) == ["/cursors", "/forwarders", "/sequences"]
+
+
+async def test_sequences_are_found_by_a_secret_and_by_how_it_is_shown(sending: tuple[Client, list[str]]) -> None:
+    admin, keys = sending
+    for sought in (keys[1], without_secrets(keys[1])):
+        _, found = await admin.ask(f"/sequences?find={quote(sought, safe='')}")
+        assert [one["key"] for one in found["sequences"]] == [without_secrets(keys[1])]
+
+
+async def test_no_request_acts_on_one_of_several_outboxes_with_a_name(sending: tuple[Client, list[str]]) -> None:
+    admin, keys = sending
+    forward(admin, without_secrets(keys[0]))  # as a peer may give its address
+    outboxes = admin.app.running.engine.protocol.outbound.outboxes
+
+    async def ask(key: str, status: int) -> None:
+        name = quote(key, safe="")
+        for path in (f"/forwarders/{name}/suspend", f"/outbox/retry?key={name}", f"/outbox/{name}%2F0/discard"):
+            options = {"json": {}} if path.endswith("suspend") else {}
+            answer = await admin.ask(path, "POST", **options)
+            assert answer[0] == status, (path, answer)
+
+    before = {key: (one.lifecycle.suspended, one.records.waiting) for key, one in outboxes.items()}
+    await ask(without_secrets(keys[0]), 409)
+    assert (await admin.ask(f"/forwarders/{quote(without_secrets(keys[0]), safe='')}"))[0] == 409
+    assert before == {key: (one.lifecycle.suspended, one.records.waiting) for key, one in outboxes.items()}
+    for name, key in ((keys[0], keys[0]), (without_secrets(keys[1]), keys[1])):
+        await ask(name, 200)
+        before[key] = ("", 0)
+        after = {key: (one.lifecycle.suspended, one.records.waiting) for key, one in outboxes.items()}
+        assert after == before

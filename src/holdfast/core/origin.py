@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 from holdfast.core.messages import (
@@ -25,17 +26,23 @@ def with_secret(address: str, secret: str) -> str:
     return f"{address}{'&' if '?' in address else '?'}{SECRET}{secret}"
 
 
-_SECRETS = re.compile(rf"(?<=[?&;]{SECRET})[\w%-]+")
+# In a request target the address is percent-encoded, and once more where that target is part of another one. In ASCII
+# only: without_secrets leaves its own results as they are, however they were encoded.
+_SECRETS = re.compile(r"(holdfast(?:=|%(?:25)*3d))([\w-]+)", re.ASCII | re.IGNORECASE)
 
 
 def without_secrets(text: str) -> str:
-    """Return a text for people or peers, with the secret of each address from :func:`with_secret` left out.
+    """Return a text for people or peers, with a digest of 16 hexadecimal digits instead of the secret of each address
+    from :func:`with_secret`, also of a percent-encoded one.
 
-    Its last four characters remain, because two outboxes may have names that differ in the secret only.
+    Two outboxes may have names that differ in the secret only: the digest distinguishes them.
     """
-    if SECRET not in text:  # as in most texts, and it is quickly found
-        return text
-    return _SECRETS.sub(lambda found: f"…{found[0][-4:] if len(found[0]) > 16 else ''}", text)
+    # Most texts have no secret, and two searches cost less than the expression.
+    return _SECRETS.sub(_digested, text) if "holdfast" in text.lower() else text
+
+
+def _digested(found: re.Match[str]) -> str:
+    return f"{found[1]}…{blake2b(found[2].encode(), digest_size=8).hexdigest()}"
 
 
 def secret_in(address: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from heapq import nsmallest
 from typing import TypeVar
 
+from holdfast.core.origin import without_secrets
 from holdfast.endpoint.admin.shapes.requests import Page
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 
@@ -20,7 +21,9 @@ def page_of(items: Collection[tuple[Key, Item]], asked: Page) -> tuple[list[Item
     Returns:
         The items of the page, in the order of their keys; and the ``after`` of the next page, None after the last page.
     """
-    after = tuple(asked.after.split("\n"))
+    # In the order in which clients see the keys: they send back the last one as it was shown.
+    items = [(tuple(map(without_secrets, key)), item) for key, item in items]
+    after = tuple(without_secrets(asked.after).split("\n"))
     rest = [one for one in items if one[0] > after] if asked.after else items
     # Cheaper than a sort: the list may be long, and a page is short.
     shown = nsmallest(min(asked.limit, MOST_LISTED), rest, key=lambda one: one[0])

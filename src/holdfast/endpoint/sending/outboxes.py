@@ -17,6 +17,7 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.steering import NotSteered
 from holdfast.endpoint.envelopes.attachments import describe_attachments
 from holdfast.endpoint.envelopes.fault_replies import set_aside
 from holdfast.exceptions import ConfigurationError
@@ -46,6 +47,22 @@ def state_of(outbox: Outbox) -> str:
     return "ending" if outbox.lifecycle.is_ending else "sending"
 
 
+def is_called(name: str, key: str) -> bool:
+    """Whether a name is that key, as it is or as answers show it."""
+    return name in (key, without_secrets(key))
+
+
+def check_one(name: str, count: int) -> None:
+    """Check that no more than one outbox or forwarder has a name: a peer's address may look like another one as shown.
+
+    Raises:
+        NotSteered: More have it.
+    """
+    if count > 1:
+        what = f"{count} outboxes are shown with the name {name[:500]!r}"
+        raise NotSteered(what, remedy="Name one of them by its address with the secret, which the peer knows.")
+
+
 class Outboxes:
     """The outboxes of a running endpoint, or of a store that no process has open."""
 
@@ -64,8 +81,14 @@ class Outboxes:
         return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
 
     def _named(self, key: str) -> list[Outbox]:
-        """Return the outboxes with a key as it is, or as an answer shows it."""
-        return [one for one in self._all() if key in (one.key, without_secrets(one.key))]
+        """Return the outbox, if there is one, with a key as it is, or as an answer shows it.
+
+        Raises:
+            NotSteered: several have it.
+        """
+        found = [one for one in self._all() if is_called(key, one.key)]
+        check_one(key, len(found))
+        return found
 
     def listed(self, limit: int) -> list[dict[str, Any]]:
         """Return the first ``limit`` unacknowledged messages, in the order of their keys."""
@@ -122,14 +145,14 @@ class Outboxes:
 
         Raises:
             ConfigurationError: there is no such message, or it is acknowledged.
+            NotSteered: several outboxes have the name.
         """
         key, _, digits = name.rpartition("/")
-        outbox = self._outbound.outboxes.get(key) or next(iter(self._named(key)), None)
+        outbox = next(iter(self._named(key)), None)
         # Python refuses to convert thousands of digits, and no offset has more than 19.
         offset = int(digits[:19]) if digits.isascii() and digits.isdecimal() else -1
         if (
             outbox is None
-            or outbox.is_for_replies
             or not outbox.records.first <= offset < outbox.records.durable_end
             or outbox.records.is_acknowledged(offset)
         ):
@@ -170,12 +193,11 @@ class Outboxes:
 
         Raises:
             ConfigurationError: no outbox has that key.
+            NotSteered: several have it.
         """
         chosen = self._all() if key is None else self._named(key)
         if key is not None and not chosen:
-            raise ConfigurationError(
-                f"no message has the key {key!r}", remedy="List the messages with holdfast outbox."
-            )
+            raise no_key(key)
         stopped = [one for one in chosen if one.lifecycle.stopped]
         for outbox in chosen:
             self._outbound.hurry(outbox, now)
@@ -204,6 +226,10 @@ def _describe(outbox: Outbox, offset: int, record: Record) -> dict[str, Any]:
         "bytes": len(record.body),
         "stored_at": record.received_at,
     }
+
+
+def no_key(key: str) -> ConfigurationError:
+    return ConfigurationError(f"no message has the key {key!r}", remedy="List the keys with holdfast outbox.")
 
 
 def _missing(name: str) -> ConfigurationError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from holdfast.core.origin import without_secrets
 from holdfast.core.sending.outboxes.forwarder_state import Refusal
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import NotSteered, Steering
@@ -21,7 +20,7 @@ from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import ForwarderDeleted, ForwarderList, Moved
 from holdfast.endpoint.admin.shapes.requests import Page, Reason, Reset
 from holdfast.endpoint.inspection import describe_flight
-from holdfast.endpoint.sending.outboxes import forwarder_of, state_of
+from holdfast.endpoint.sending.outboxes import check_one, forwarder_of, is_called, state_of
 
 MOST_REFUSALS = 10
 """Maximum number of refused messages shown for one outbox: the first ones delay the others."""
@@ -90,8 +89,9 @@ class ForwarderRoutes:
         return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
 
     def _find(self, name: str) -> list[Outbox]:
-        mark, named = numbering_of(self._app).mark, without_secrets(name)
-        found = [one for one in self._all() if named in map(without_secrets, (mark(one.key), name_of(one.key)))]
+        mark = numbering_of(self._app).mark
+        found = [one for one in self._all() if is_called(name, mark(one.key)) or is_called(name, name_of(one.key))]
+        check_one(name, len({name_of(one.key) for one in found}))
         if not found:
             raise Refused(404, f"no forwarder {name[:500]}", "List the forwarders with holdfast forwarders.")
         return found
@@ -107,10 +107,10 @@ class ForwarderRoutes:
     async def _list(self, asked: Asked) -> object:
         """List forwarders."""
         every = self._all()
-        shown, following = page_of([((without_secrets(one.key),), one) for one in every], asked.query)
+        shown, following = page_of([((one.key,), one) for one in every], asked.query)
         return {"forwarders": self._described(shown), "count": len(every), "next": following}
 
-    @route("GET", "forwarders/{name}", ForwarderList, errors=(404,))
+    @route("GET", "forwarders/{name}", ForwarderList, errors=(404, 409))
     async def _show(self, asked: Asked, name: str) -> object:
         """Show a forwarder by partition."""
         found = self._find(name)

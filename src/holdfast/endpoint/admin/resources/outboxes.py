@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from holdfast.core.steering import NotSteered
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import GivenUp, Retried, Waiting, WaitingList
 from holdfast.endpoint.admin.shapes.requests import Key, MessagePage
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
-from holdfast.endpoint.sending.outboxes import Outboxes
+from holdfast.endpoint.sending.outboxes import Outboxes, no_key
 from holdfast.exceptions import ConfigurationError
 
 
@@ -42,16 +43,16 @@ class OutboxRoutes:
         mark = numbering_of(self._app).mark
         return shown | {"message": mark(shown["message"]), "key": mark(shown["key"])}
 
-    @route("GET", "outbox/{message}", Waiting, errors=(404,), joined=Joined.MESSAGE, is_large=True)
+    @route("GET", "outbox/{message}", Waiting, errors=(404, 409), joined=Joined.MESSAGE, is_large=True)
     async def _show(self, asked: Asked, message: str) -> object:
         """Show an unacknowledged message in full."""
         try:
             own = numbering_of(self._app).own_name(message)
             return self._marked(await asyncio.to_thread(self._outboxes.shown, own))
         except ConfigurationError as error:
-            raise Refused(404, error.message, "List the waiting messages with holdfast outbox.") from None
+            raise _refused(error) from None
 
-    @route("POST", "outbox/{message}/discard", GivenUp, errors=(404,), joined=Joined.MESSAGE)
+    @route("POST", "outbox/{message}/discard", GivenUp, errors=(404, 409), joined=Joined.MESSAGE)
     async def _discard(self, asked: Asked, message: str) -> object:
         """Discard an unacknowledged message."""
         outboxes = self._outboxes
@@ -64,20 +65,24 @@ class OutboxRoutes:
             in_doubt = outboxes.others_in_doubt(message)
             outboxes.discard(message, found, engine.clock())
         except ConfigurationError as error:
-            raise Refused(404, error.message, "List the waiting messages with holdfast outbox.") from None
+            raise _refused(error) from None
         await engine.durable()
         return {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count}
 
-    @route("POST", "outbox/retry", Retried, Key, errors=(404,))
+    @route("POST", "outbox/retry", Retried, Key, errors=(404, 409))
     async def _retry(self, asked: Asked) -> object:
         """Retry stopped messages."""
         outboxes, numbers, key = self._outboxes, numbering_of(self._app), asked.query.key
         try:
             if key is not None and numbers.owner_of_name(key) != numbers.worker:
-                raise ConfigurationError(f"no message has the key {key!r}")
+                raise no_key(key)
             own = numbers.own_name(key) if key is not None else None
             count = outboxes.retry(own, self._app.engine.clock())
         except ConfigurationError as error:
-            raise Refused(404, error.message, "List the keys with holdfast outbox.") from None
+            raise _refused(error) from None
         await self._app.engine.durable()
         return {"retried": count, "count": outboxes.count}
+
+
+def _refused(error: ConfigurationError) -> Refused:
+    return Refused(409 if isinstance(error, NotSteered) else 404, error.message, error.remedy)

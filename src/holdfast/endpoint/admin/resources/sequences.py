@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.origin import without_secrets
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
@@ -45,12 +46,13 @@ class SequenceRoutes:
     async def _list(self, asked: Asked) -> object:
         """List Sequences."""
         query = asked.query
+        sought = without_secrets(query.find)
         found = [
             part
             for part in self._parts()
             if (not query.role or part[0][0] == query.role)
             and (not query.state or _state_of(part[1]) == query.state)
-            and (query.find in part[0][1] or query.find in part[0][2])
+            and (sought in part[0][1] or sought in without_secrets(part[0][2]))
         ]
         shown, following = page_of(found, query)
         return {"sequences": self._describe(shown), "count": len(found), "next": following}
