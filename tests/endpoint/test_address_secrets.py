@@ -1,4 +1,7 @@
-"""The secret in the address of a source's listener is in no log, answer, error or fault text. Covers core/origin.py."""
+"""The secret in the address of a source's listener is in no log, answer, error or fault text.
+
+Covers core/origin.py and endpoint/json_answers.py.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -37,6 +41,7 @@ from holdfast.core.versions import SOAP
 from holdfast.endpoint.admin.routes import named_parts, plain_path
 from holdfast.endpoint.admin.shapes.requests import Page
 from holdfast.endpoint.engine.engine import new_identifier
+from holdfast.endpoint.json_answers import json_answer
 from holdfast.wire import decode, encode
 
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.1, floor=0.05, cap=0.2))
@@ -87,6 +92,17 @@ def test_a_long_text_is_searched_in_linear_time(piece: str) -> None:
     text = f"holdfast=a holdfast{piece * (1 << 18)}"
     # More than linear: hours.
     assert without_secrets(text).startswith("holdfast=…")
+
+
+@given(SECRETS)
+def test_an_answer_has_no_secret_but_in_the_content_of_messages(secret: str) -> None:
+    address = with_secret("http://c/", secret)
+    row = {"headers": f"<h>{address}</h>", "body": f"<a>{address}</a>"}
+    told: list[bytes] = []
+    exchange: Any = SimpleNamespace(respond=lambda _status, content, *_: told.append(content))
+    json_answer(exchange, 200, {"rows": [row | {"to": address}], address: (address, 1, None), "body": {"at": address}})
+    shown = without_secrets(address)
+    assert json.loads(told[0]) == {"rows": [row | {"to": shown}], shown: [shown, 1, None], "body": {"at": shown}}
 
 
 @pytest.mark.parametrize("soap", SOAP)
@@ -231,6 +247,12 @@ async def test_sequences_are_found_by_a_secret_and_by_how_it_is_shown(sending: t
     for sought in (keys[1], without_secrets(keys[1])):
         _, found = await admin.ask(f"/sequences?find={quote(sought, safe='')}")
         assert [one["key"] for one in found["sequences"]] == [without_secrets(keys[1])]
+
+
+async def test_a_record_is_shown_with_the_body_that_it_has(sending: tuple[Client, list[str]]) -> None:
+    admin, keys = sending
+    _, shown = await admin.ask("/queues/inbox/0/messages")
+    assert [one["body"] for one in shown["messages"]] == [f"<a>{keys[0]}</a>"]
 
 
 async def test_no_request_acts_on_one_of_several_outboxes_with_a_name(sending: tuple[Client, list[str]]) -> None:
