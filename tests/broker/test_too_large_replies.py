@@ -169,7 +169,8 @@ async def test_a_worker_asks_another_one_whether_it_gave_an_address(run_service:
             await source.request("<a/>", action="urn:small", timeout=60)
         address = given_address(app)
         for other in forged(address):
-            assert await sent(other, MEDIA[0]) in (413, 503), other
+            while (status := await sent(other, MEDIA[0])) != 413:  # until the worker that it reaches knows
+                assert status == 503, other
         in_turn = 0
         while in_turn < 10:  # until every worker knows it
             in_turn = in_turn + 1 if await sent(address, MEDIA[0]) is None else 0

@@ -80,6 +80,10 @@ MOST_KNOWN: Final = 4096
 in the addresses that they gave to peers."""
 MOST_SOUGHT: Final = 100
 """Number of secrets that other workers are asked for at a time."""
+STRANGE_SECONDS: Final = 10.0
+"""How long a secret that its worker did not give is refused: a client repeats its message within this time."""
+NOT_GIVEN: Final = 410
+"""A worker's answer for a secret that it did not give. A 404 may come from a version that knows only Sequences."""
 LONGEST_SECRET: Final = 100
 """Characters. A secret is a UUID."""
 
@@ -141,6 +145,8 @@ class Neighbours:
         """Identifier of a Sequence, or secret in an address -> the worker that has it."""
         self._sought: set[str] = set()
         """Secrets that another worker is asked for."""
+        self._strange: dict[str, float] = {}
+        """Secret that its worker did not give -> when to ask again."""
         self._tasks = BackgroundTasks()
         self._workers: WorkerClient | None = None
         self._relays: Relays | None = None
@@ -327,10 +333,10 @@ class Neighbours:
             answer = await self.workers.fetch(number, "GET", f"knows/{quote(name, safe='')}")
         except TransportError:
             return None
-        return {204: True, 404: False}.get(answer.status)
+        return {204: True, NOT_GIVEN if name.startswith(SECRET) else 404: False}.get(answer.status)
 
     def _has_given(self, secret: str) -> bool | None:
-        """Whether a worker has given a peer the address with that secret; None while its worker is asked."""
+        """Whether a worker has given a peer the address with that secret; None if its worker did not say yet."""
         owner = worker_of_address(f"?{SECRET}{secret}")
         if owner is None or len(secret) > LONGEST_SECRET:
             return False
@@ -339,6 +345,8 @@ class Neighbours:
         name = f"{SECRET}{secret}"
         if name in self._known:
             return True
+        if self._strange.get(name, 0.0) > asyncio.get_running_loop().time():
+            return False
         if name not in self._sought and len(self._sought) < MOST_SOUGHT:
             self._sought.add(name)
             self._tasks.start(self._seek(name, owner % self._count))
@@ -346,8 +354,14 @@ class Neighbours:
 
     async def _seek(self, name: str, owner: int) -> None:
         """Ask a worker for a secret. Until it is known, the peer repeats a message that is too large."""
-        if await self._ask(owner, name):
+        is_given = await self._ask(owner, name)
+        if is_given:
             self._remember(name, owner)
+        elif is_given is False:
+            self._strange.pop(name, None)
+            self._strange[name] = asyncio.get_running_loop().time() + STRANGE_SECONDS
+            if len(self._strange) > MOST_SOUGHT:
+                del self._strange[next(iter(self._strange))]
         self._sought.discard(name)
 
     def _remember(self, identifier: str, owner: int) -> None:
@@ -505,15 +519,14 @@ class Neighbours:
         self._handle(exchange, request)
 
     def _status_of(self, name: str) -> int:
-        """Return 204 if this worker knows a Sequence, or has given the secret of an address to a peer; 404 if not, and
-        421 if its present owner has to say it."""
+        """Return 204 if this worker knows a Sequence, or has given the secret of an address to a peer; 404 or
+        :data:`NOT_GIVEN` if not, and 421 if its present owner has to say it."""
         if self._app.engine.failure is not None:
             return MISDIRECTED
         if name.startswith(SECRET):
-            is_known = self._app.engine.protocol.outbound.creation.has_given(name.removeprefix(SECRET))
-        else:
-            is_known = self._app.reception.knows(name)
-        return 204 if is_known else 404
+            is_given = self._app.engine.protocol.outbound.creation.has_given(name.removeprefix(SECRET))
+            return 204 if is_given else NOT_GIVEN
+        return 204 if self._app.reception.knows(name) else 404
 
     def _take_framed(self, exchange: Exchange) -> None:
         """Process a message that another node passes on in a frame."""
