@@ -99,11 +99,10 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         if isinstance(peer, tuple):
             self.host = peer[0]
             self.peer = f"{in_url(peer[0])}:{peer[1]}"
-        if server.secure:
-            self.certificate = PeerCertificate.of(transport.get_extra_info("ssl_object"))
         limit = server.limits.max_connections
         present = len(server.connections)
         if server.secure:
+            self.certificate = PeerCertificate.of(transport.get_extra_info("ssl_object"))
             present -= 1  # its handshake
         has_room = present < limit
         is_gone = not has_room and self._give()
