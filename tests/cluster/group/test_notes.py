@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from group_world import POLICY
+from hypothesis import given
+from hypothesis import strategies as some
 
+from holdfast.cluster.agent import AgentSettings
+from holdfast.cluster.group.agent import _GroupAgent
 from holdfast.cluster.group.membership import GroupMember
 from holdfast.cluster.group.notes import (
     Notes,
+    decline_note,
     drain_note,
     forget_note,
     move_note,
@@ -17,6 +27,7 @@ from holdfast.cluster.group.notes import (
     resume_note,
 )
 from holdfast.cluster.rows import Report
+from holdfast.cluster.trust import Trust
 
 
 def member(name: str, since: float = 1.5) -> GroupMember:
@@ -78,6 +89,59 @@ def test_a_partition_is_moved_until_it_is_released_or_moved_again() -> None:
     assert notes.moved_to(3) is None
 
 
+@given(
+    some.lists(
+        some.one_of(
+            some.tuples(some.sampled_from([move_note, decline_note]), some.sampled_from("ab"), some.just(1.5)),
+            some.just((release_note,)),
+        )
+    )
+)
+def test_a_node_that_declines_ends_only_its_own_moves(wishes: list[tuple[Any, ...]]) -> None:
+    notes, expected, compacted = Notes(), None, dict[str, bytes | None]()
+    for make, *which in wishes:
+        key, value = make(3, *which)
+        notes.read([(key, value)])
+        compacted.pop(key, None)
+        compacted[key] = value
+        if make is move_note:
+            expected = tuple(which)
+        elif make is release_note or tuple(which) == expected:
+            expected = None
+        assert notes.moved_to(3) == expected
+    later = Notes()
+    later.read(compacted.items())
+    assert later.moved_to(3) == expected, "who reads the topic later knows the same"
+
+
+@pytest.mark.parametrize("outcomes", [[True], [False, True], [False, False, True]])
+def test_a_node_tells_that_it_declines_until_kafka_has_stored_that(
+    outcomes: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+    settings = AgentSettings(f"kafka://127.0.0.1:1/log?cache={tmp_path}", "a", "http://a", 2, POLICY)
+    agent = _GroupAgent(settings, theirs, Trust(2), lambda *_, **__: None)
+    told: list[tuple[str, bytes | None]] = []
+
+    def say(key: str, value: bytes | None, then: Callable[[bool], None]) -> None:
+        told.append((key, value))
+        then(outcomes[len(told) - 1])
+
+    monkeypatch.setattr(agent._shared, "changes", lambda: told[-1:] if told and outcomes[len(told) - 1] else [])
+    monkeypatch.setattr(agent._shared, "say", say)
+    agent._membership._declined.update((0, 1))
+    for _ in range(2):  # it is moved here again after that, and cannot be started again
+        agent._notes.read([move_note(0, "a", agent._since), move_note(1, "b", agent._since)])
+        agent._membership._declined.add(0)
+        for turn in range(5):
+            agent._read_notes(100.0 + turn)
+        assert told == [decline_note(0, "a", agent._since)] * len(outcomes)
+        assert (agent._notes.moved_to(0), agent._notes.moved_to(1)) == (None, ("b", agent._since))
+        told.clear()
+    ours.close()
+    theirs.close()
+
+
 def test_nodes_that_report_without_following_moves_are_known() -> None:
     """A node that has not reported yet is not one of them: its version is unknown."""
     key, now = report_note("a", 1.5, Report())
@@ -119,7 +183,7 @@ def test_only_a_node_that_reports_neither_a_full_disk_nor_failures_has_room(
     "text", [b"", b"[", b"[" * 100_000, b"[]", b"{}", b'{"since": "x"}', b'{"since": 1.5, "failed": [1]}', b"\xff"]
 )
 def test_what_is_no_note_has_no_effect(text: bytes) -> None:
-    notes = Notes({"node/a": text, "drain/b": text, "x": b'{"since": 1.5}', "": b""})
+    notes = Notes({"node/a": text, "drain/b": text, "x": b'{"since": 1.5}', "": b"", "decline/": b'{"since": 1.5}'})
     assert notes.report_of(member("a")) == Report()
     notes.read([("drain/b", b"no")])
     assert not notes.is_drained("b", 1.5)

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, get_args
 
@@ -28,7 +29,7 @@ from holdfast.cluster.group.cache_disk import CacheDisk
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
 from holdfast.cluster.group.membership import GroupMembership, name_taken
-from holdfast.cluster.group.notes import Notes, forget_note, release_note, report_note
+from holdfast.cluster.group.notes import Notes, decline_note, forget_note, report_note
 from holdfast.cluster.group.pictures import client_id, group_of, pin_client_id, topic_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.operating.status import DISK_REMEDY
@@ -105,7 +106,7 @@ class _GroupAgent:
         """Locked until this process ends."""
         self._consumer: Consumer | None = None
         self._pins: dict[int, Consumer] = {}
-        self._told_declined: frozenset[int] = frozenset()
+        self._told_declined: set[int] = set()
         self._is_subscribed = True
         self._asked_at: float | None = None
         """When the description was asked for that is on its way."""
@@ -417,9 +418,14 @@ class _GroupAgent:
                 now, self._notes.has_room_beside(node, membership.members) if is_known else None
             ),
         )
+        self._told_declined &= membership.declined
         for partition in membership.declined - self._told_declined:
-            self._shared.say(*release_note(partition), lambda _is_written: None)
-        self._told_declined = membership.declined
+            self._told_declined.add(partition)
+            self._shared.say(*decline_note(partition, node, self._since), partial(self._has_declined, partition))
+
+    def _has_declined(self, partition: int, is_written: bool) -> None:
+        if not is_written:  # try again
+            self._told_declined.discard(partition)
 
     def _look_at_disk(self, now: float) -> str:
         """Return why the cache has no room for partitions; "": it has room."""

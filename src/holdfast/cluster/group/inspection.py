@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from holdfast.cluster.group.describer import NOT_YET, GroupDescriber, NotDescribed
 from holdfast.cluster.group.membership import GroupMember, GroupPicture
-from holdfast.cluster.group.notes import Notes, drain_note, move_note, release_note, resume_note
+from holdfast.cluster.group.notes import Notes, decline_note, drain_note, move_note, release_note, resume_note
 from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.operating.status import (
@@ -186,7 +186,7 @@ def _warnings(log: KafkaLog) -> Iterator[str]:
 
 
 def drain_node(location: str, node: str) -> None:
-    """Let a node give its partitions away; it begins within a second.
+    """Let a node give its partitions away, also those that were moved to it; it begins within a second.
 
     Raises:
         ConfigurationError: The cluster has no such node, or no other node that could take the partitions; otherwise as
@@ -195,7 +195,11 @@ def drain_node(location: str, node: str) -> None:
     """
     with open_cluster(location) as seen:
         require_another(_status(seen, read_kafka_address(location)), node)
-        seen.shared.put(*drain_note(node, seen.nodes()[node].since))
+        since = seen.nodes()[node].since
+        seen.shared.put(*drain_note(node, since))
+        for partition in range(seen.log.partitions):
+            if seen.notes.moved_to(partition) == (node, since):
+                seen.shared.put(*decline_note(partition, node, since))
 
 
 def resume_node(location: str, node: str) -> None:

@@ -223,8 +223,8 @@ class GroupMembership:
 
     @property
     def declined(self) -> frozenset[int]:
-        """Return the partitions that were moved here, but that this node could not start, or has to give away."""
-        return self._moved if self._is_drained else self._moved & self._declined
+        """Return the partitions that were moved here, but that this node could not start."""
+        return self._moved & self._declined
 
     @property
     def has_failed(self) -> bool:

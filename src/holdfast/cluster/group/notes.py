@@ -16,6 +16,7 @@ from holdfast.cluster.shares import cut_off_among, cut_off_by
 _NODE: Final = "node/"
 _DRAIN: Final = "drain/"
 _MOVE: Final = "move/"
+_DECLINE: Final = "decline/"
 _MOVES: Final = "moves"
 """In the report of a node that follows moves. Nodes of earlier versions ignore the pins of others, or count them after
 another time."""
@@ -51,11 +52,16 @@ def release_note(partition: int) -> tuple[str, None]:
     return f"{_MOVE}{partition}", None
 
 
+def decline_note(partition: int, node: str, since: float) -> tuple[str, bytes]:
+    """Return the note that a partition no longer belongs to a node that started then. A move to another node stays."""
+    return f"{_DECLINE}{partition}/{node}", json.dumps({"since": since, "node": node}).encode()
+
+
 class Notes:
     """All notes that were read.
 
     Args:
-        notes: The first of them.
+        notes: The first of them, in the order in which they were written.
     """
 
     def __init__(self, notes: Mapping[str, bytes] | None = None) -> None:
@@ -63,10 +69,14 @@ class Notes:
         self.read((notes or {}).items())
 
     def read(self, notes: Iterable[tuple[str, bytes | None]]) -> None:
-        """Read notes. What is no note has no effect."""
+        """Read notes, in the order in which they were written. What is no note has no effect."""
         for key, text in notes:
-            value = _decoded(text) if text is not None and key.startswith((_NODE, _DRAIN, _MOVE)) else None
-            if value is None:
+            value = _decoded(text) if text is not None else None
+            if value is not None and key.startswith(_DECLINE):
+                moved = _MOVE + key.removeprefix(_DECLINE).partition("/")[0]
+                if self._values.get(moved) == value:
+                    del self._values[moved]
+            elif value is None or not key.startswith((_NODE, _DRAIN, _MOVE)):
                 self._values.pop(key, None)
             else:
                 self._values[key] = value

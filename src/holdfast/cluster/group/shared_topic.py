@@ -89,7 +89,9 @@ class SharedTopic(KafkaLog):
         return found
 
     def content(self) -> dict[str, bytes]:
-        """Return all keys with their values. Do not call :meth:`changes` of the same object.
+        """Return all keys with their values, in the order in which the values were written.
+
+        Do not call :meth:`changes` of the same object.
 
         Raises:
             KafkaAway: Kafka does not answer.
@@ -99,7 +101,9 @@ class SharedTopic(KafkaLog):
         look = self._wait / _ANSWER_LOOKS
         for _ in range(_ANSWER_LOOKS):
             changes = self.changes(look)
-            found.update(changes)
+            for key, value in changes:
+                found.pop(key, None)
+                found[key] = value
             if self.is_at_end and not changes:
                 return {key: value for key, value in found.items() if value is not None}
         raise KafkaAway(self.said or "it sends no records")
