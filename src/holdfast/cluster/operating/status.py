@@ -274,7 +274,7 @@ def why_not_moved(status: ClusterStatus, partitions: Collection[int], node: str)
         elsewhere.setdefault(one.moved_to, []).append(one.partition)
     return "; ".join(
         f"{partitions_text(numbers)} {'was' if len(numbers) == 1 else 'were'} "
-        + (f"moved to {other} meanwhile" if other is not None else "released meanwhile")
+        + (f"moved to {other} meanwhile" if other is not None else f"released meanwhile, or {node} was restarted")
         for other, numbers in elsewhere.items()
     )
 
