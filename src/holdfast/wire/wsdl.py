@@ -562,10 +562,18 @@ def _actions(operation: etree._Element, stated: dict[str, str], start: str) -> A
     reply = ""
     if answered is not None:
         reply = _action(answered) or f"{start}{answered.get('name') or f'{name}Response'}"
-    declared = {one.get("name", ""): _action(one) for one in operation.iterfind(f"{{{WSDL}}}fault")}
+    declared = {one.get("name", ""): one for one in operation.iterfind(f"{{{WSDL}}}fault")}
+    stated_faults = {fault: action for fault, one in declared.items() if (action := _action(one))}
+    defaults = {fault: default_fault_action(one) for fault, one in declared.items()}
+    return Actions(request, reply, stated_faults, defaults)
+
+
+def default_fault_action(fault: etree._Element) -> str:
+    """Return the default action of a fault that an operation of a wsdl:portType declares (Metadata, 4.4.4)."""
+    operation = next(fault.iterancestors())
+    start = _joined(defined_name(next(operation.iterancestors())) or "")
     delimiter = start[-1]
-    defaults = {fault: f"{start}{name}{delimiter}Fault{delimiter}{fault}" for fault in declared}
-    return Actions(request, reply, {fault: action for fault, action in declared.items() if action}, defaults)
+    return f"{start}{operation.get('name', '')}{delimiter}Fault{delimiter}{fault.get('name', '')}"
 
 
 def _no_wsdl(place: str, why: str) -> ConfigurationError:

@@ -67,7 +67,9 @@ async def test_faults_are_given_out_with_their_actions(serve: Any) -> None:
             <d:operation name="Do"><d:input/><d:output/>
               <d:fault name="Bad"/><d:fault name="Worse" wsaw:Action="urn:own"/>
             </d:operation>
+            <d:operation name="Do"><d:input/><d:output/></d:operation>
           </d:portType>
+          <d:portType><d:operation name="Do"><d:input/><d:output/><d:fault name="Nameless"/></d:operation></d:portType>
         </d:definitions>"""
     service = await serve(Destination(":memory:", wsdl=given))
     _, _, data = await get(f"{service.url}?wsdl")
@@ -76,6 +78,7 @@ async def test_faults_are_given_out_with_their_actions(serve: Any) -> None:
     assert [dict(fault.attrib) for fault in faults] == [
         {"name": "Bad", f"{metadata}Action": "urn:t:P:Do:Fault:Bad", f"{draft}Action": "urn:t:P:Do:Fault:Bad"},
         {"name": "Worse", f"{draft}Action": "urn:own"},
+        {"name": "Nameless", f"{metadata}Action": "//Do/Fault/Nameless", f"{draft}Action": "//Do/Fault/Nameless"},
     ]
 
 

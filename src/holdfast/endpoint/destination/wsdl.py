@@ -28,7 +28,7 @@ from holdfast.wire.names import WSA_NS
 from holdfast.wire.policy.assertions import PROOFS
 from holdfast.wire.policy.expressions import POLICY
 from holdfast.wire.policy.writing import WSP, PolicyVersion
-from holdfast.wire.wsdl import ACTIONS, SOAP_BINDINGS, WSDL, Description, defined_name
+from holdfast.wire.wsdl import ACTIONS, SOAP_BINDINGS, WSDL, Description, default_fault_action
 
 MC_SUPPORTED = f"{{{MC_NS}}}MCSupported"
 """The policy assertion of an endpoint that answers polls (WS-MakeConnection 3.4)."""
@@ -238,7 +238,7 @@ class ServiceDescription:
                 is_changed = True
         is_changed |= _assert_polling(root)
         if is_for_clients:  # this destination keeps the default, which WS-Addressing 2004/08 has not
-            is_changed |= self._state_fault_actions(root)
+            is_changed |= _state_fault_actions(root)
         for service in root.iterfind(f"{{{WSDL}}}service"):
             for port in service.iterfind(f"{{{WSDL}}}port"):
                 # Another port is served elsewhere: clients that came here would be rejected.
@@ -247,24 +247,6 @@ class ServiceDescription:
         if not is_changed:
             return data
         return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=True)
-
-    def _state_fault_actions(self, root: etree._Element) -> bool:
-        """Write the default action of each declared fault that states none; return whether there is one.
-
-        A WCF client that is generated from a WSDL without them does not recognise the faults by their default actions.
-        """
-        is_changed = False
-        for kind in root.iterfind(f"{{{WSDL}}}portType"):
-            actions = self._description.actions(defined_name(kind) or "")
-            for operation in kind.iterfind(f"{{{WSDL}}}operation"):
-                own = actions[operation.get("name", "")]
-                for fault in operation.iterfind(f"{{{WSDL}}}fault"):
-                    name = fault.get("name", "")
-                    if name not in own.faults and name in own.default_faults:
-                        is_changed = True
-                        for attribute in ACTIONS:
-                            fault.set(attribute, own.default_faults[name])
-        return is_changed
 
 
 class Asked(NamedTuple):
@@ -303,6 +285,19 @@ def set_address(port: etree._Element, address: str) -> bool:
         for stated in port.iterfind(f"{{{namespace}}}EndpointReference/{{{namespace}}}Address"):
             stated.text = address
     return bool(mine)
+
+
+def _state_fault_actions(root: etree._Element) -> bool:
+    """Write the default action of each declared fault that states none; return whether there is one.
+
+    A WCF client that is generated from a WSDL without them does not recognise the faults by their default actions.
+    """
+    faults = root.iterfind(f"{{{WSDL}}}portType/{{{WSDL}}}operation/{{{WSDL}}}fault")
+    unstated = [fault for fault in faults if not any(fault.get(name, "").strip() for name in ACTIONS)]
+    for fault in unstated:
+        for name in ACTIONS:
+            fault.set(name, default_fault_action(fault))
+    return bool(unstated)
 
 
 def _assert_polling(root: etree._Element) -> bool:
