@@ -95,8 +95,6 @@ class HandlerSchedule:
         self.queue = queue
         self.letters = letters
         self.policy = settings.policy
-        self.running = 0
-        """Records with a handler, or on their way to one."""
         self.started = RunningHandlers(settings.policy.concurrency)
         self.succeeded = 0
         self.failed = 0
@@ -156,6 +154,11 @@ class HandlerSchedule:
         reached = all(cursor.floor >= line.end for cursor, line in zip(self.cursors, self._lines, strict=True))
         is_busy = self.running or any(line.search is not None for line in self._lines)
         return reached and not is_busy and self.letters.next_asked() is None
+
+    @property
+    def running(self) -> int:
+        """How many records are with a handler, or on their way to one."""
+        return len(self.started) + (self._retrying is not None and self._letter is None)
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call ``call`` once, when :attr:`is_done` becomes true."""
@@ -269,7 +272,6 @@ class HandlerSchedule:
     def _hand_over(self, partition: int, offset: int, now: float) -> None:
         cursor, line = self.cursors[partition], self._lines[partition]
         handle = Handle(self.queue.name, partition, offset, line.records[offset], cursor.attempts(offset))
-        self.running += 1
         self.started.begin(handle, now)
         if not self.is_at_most_once:
             self._effects.append(handle)
@@ -364,7 +366,7 @@ class HandlerSchedule:
             self._tell(handle, Incident("handler.failed", level="warning", detail={"error": error}))
             due = cursor.deadline()
             self._due = due if self._due is None or due is None else min(self._due, due)
-            self._release(handle, now)
+            self._effects += self.started.end(handle, now)
         else:
             self._tell(handle, Incident("dead_letter.added", level="error", detail={"exception": reason}))
             self.dead += 1
@@ -382,7 +384,7 @@ class HandlerSchedule:
         """Finish the record, so that the next one of its Sequence may follow."""
         partition, offset = handle.partition, handle.offset
         line = self._lines[partition]
-        self._release(handle, now)
+        self._effects += self.started.end(handle, now)
         self.cursors[partition].finished(offset)
         # Its content may be large, so its record is deleted at the next chance and not after 256 others.
         if content_name(handle.record.attachments):
@@ -391,10 +393,6 @@ class HandlerSchedule:
         self._drop(line, offset)
         self._ready[partition] = None
         self._fill_all(partition, now)
-
-    def _release(self, handle: Handle, now: float) -> None:
-        self.running -= 1
-        self._effects += self.started.end(handle, now)
 
     def _fill_all(self, partition: int, now: float) -> None:
         self._fill(partition, now)
@@ -465,7 +463,6 @@ class HandlerSchedule:
         if letter is None or self._retrying is not None or self.running >= self.policy.concurrency:
             return
         self._retrying = letter
-        self.running += 1
         # The request must be durable before the retry, so that a crash in between only delays it.
         self._commit.then(partial(self._want_letter, letter))
 
@@ -475,7 +472,6 @@ class HandlerSchedule:
     def _letter_read(self, letter: int, found: list[tuple[int, Record]], now: float) -> None:
         if self._is_stopped or not self.letters.is_there(letter):
             self._retrying = None
-            self.running -= 1
             self._begin(now)
             return
         self._letter = self.letters.unseal(found[0][1])
@@ -490,7 +486,7 @@ class HandlerSchedule:
 
     def _retried(self, handle: Handle, told: Incident, now: float) -> None:
         self._retrying = self._letter = None
-        self._release(handle, now)
+        self._effects += self.started.end(handle, now)
         self._tell(handle, told)
 
     # --- at most once: what the last process was handling ---------------------------------------------------------
