@@ -107,6 +107,7 @@ class Engine:
         is_restored: bool = False,
         worker: Worker | None = None,
         divide: Callable[[Snapshot], None] = lambda _snapshot: None,
+        snapshot: Snapshot | None = None,
     ) -> Snapshot:
         """Recover from the store and run in the current loop.
 
@@ -114,7 +115,8 @@ class Engine:
         ``is_restored``: whether the store was restored to an earlier state, so that its queues need a new epoch,
         its sinks new identifiers and its forwarders new Sequences;
         ``worker``: this process among several, None for a single process;
-        ``divide``: sets the partitions of the queues from the snapshot of the store.
+        ``divide``: sets the partitions of the queues from the snapshot of the store;
+        ``snapshot``: that snapshot, if it is already loaded.
 
         Returns:
             The snapshot of the store.
@@ -126,7 +128,7 @@ class Engine:
                 "app.keep(restored=True), so that new messages do not reuse numbers or offsets.",
             )
         self._loop = asyncio.get_running_loop()
-        snapshot = self.store.load()
+        snapshot = self.store.load() if snapshot is None else snapshot
         divide(snapshot)
         self.protocol = RMProtocol(
             queue,

@@ -149,8 +149,8 @@ class RunningSource:
 
     async def _start(self) -> None:
         settings, calls, engine = self._settings, self.calls, self.engine
-        local = await self._listen()
-        calls.local = local
+        loaded = self.store.load()
+        calls.local = local = await self._listen(loaded)
         queue, is_restored = Queue(SOURCES_QUEUE), bool(self.store.went_back)
         policies, callbacks = settings.policies, self._callbacks
         inbound = _REPLIES if callbacks.settings is None else replace(_REPLIES, assurance=policies.usual.assurance)
@@ -164,6 +164,7 @@ class RunningSource:
             handling=callbacks.settings,
             is_restored=is_restored,
             divide=callbacks.divide,
+            snapshot=loaded,
         )
         kept = policies.of(settings.to or "", "").kept_replies
         calls.here = Replies(kept, queue, engine, self._in_the_loop, calls.replied, calls.given.read_mark)
@@ -194,7 +195,7 @@ class RunningSource:
         listens = self._settings.http.listen is not None
         return address == (to if listens else with_secret(to, secret_in(address)))
 
-    async def _listen(self) -> str:
+    async def _listen(self, snapshot: Snapshot) -> str:
         http = self._settings.http
         if http.listen is None:
             return MC_ANONYMOUS if http.poll else ANONYMOUS
@@ -202,7 +203,7 @@ class RunningSource:
         self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses, mark)
         spooling = self._settings.envelopes.spooling(self.store.create_content)
         host, port = http.listen
-        earlier = 0 if port or http.address else _earlier_port(host, self.store.load())
+        earlier = 0 if port or http.address else _earlier_port(host, snapshot)
         with contextlib.suppress(ConfigurationError):  # another program listens there by now
             if earlier:
                 self.server = await listen_for_answers(self._listener.handle, host, earlier, spooling)
