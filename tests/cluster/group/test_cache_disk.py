@@ -141,7 +141,7 @@ def test_caches_that_nobody_has_open_are_emptied_after_long_without_room(tmp_pat
 
     def look(now: float, free: int) -> set[str]:
         disk.free = free * MB
-        disk.look(now, None, has_failed=False, closed=logs)
+        disk.look(now, None, has_failed=False, closed=lambda: logs)
         return {place.name for place in logs if (place / "db").exists()}
 
     everything = {"closed", "open", "another"}

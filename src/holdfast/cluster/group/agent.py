@@ -431,8 +431,8 @@ class _GroupAgent:
         """Return why the cache has no room for partitions; "": it has room."""
         before, mine = self._disk.why, self._sent_view.mine if self._sent_view is not None else {}
         wanted = self._trust.wanted_bytes(mine)
-        closed = self._closed_caches() if before else {}
-        why = self._disk.look(now, wanted if mine else None, has_failed=self._membership.has_failed, closed=closed)
+        has_failed, closed = self._membership.has_failed, self._closed_caches
+        why = self._disk.look(now, wanted if mine else None, has_failed=has_failed, closed=closed)
         if why and not before:
             self._report("warning", "cluster.disk_full", node=self._settings.node, reason=why, remedy=DISK_REMEDY)
         elif before and not why:

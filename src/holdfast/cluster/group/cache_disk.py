@@ -63,7 +63,7 @@ class CacheDisk:
         wanted: int | None,
         *,
         has_failed: bool,
-        closed: Mapping[Path, Mapping[str, str]] | None = None,
+        closed: Callable[[], Mapping[Path, Mapping[str, str]]] = dict,
     ) -> str:
         """Look once a second, without waiting for the disk except the first time, and return :attr:`why`.
 
@@ -71,16 +71,15 @@ class CacheDisk:
             now: The time.
             wanted: Bytes that the workers of this node want to be free; 0: they accept messages. None: it has none.
             has_failed: Whether a worker could not be started.
-            closed: The caches that this node does not need, and which log each belongs to. They are emptied if the disk
-                had no room for five minutes, because they may be what fills it.
+            closed: Returns the caches that this node does not need, and which log each belongs to. They are emptied if
+                the disk had no room for five minutes, because they may be what fills it.
         """
         if wanted is not None:
             self._wanted = wanted
         if now >= self._next and not self._is_looking:
             is_first, self._next, self._is_looking = not self._next, now + INTERVAL, True
             is_stuck = self.why and self._room_since is None and now >= self._short_since + LONGEST_PAUSE
-            caches = dict(closed or {}) if is_stuck else {}
-            examine = partial(self._examine, caches, writes=has_failed or bool(self.why))
+            examine = partial(self._examine, closed() if is_stuck else {}, writes=has_failed or bool(self.why))
             if is_first:  # so that a node without room starts as one
                 examine()
             else:
