@@ -180,7 +180,7 @@ class DirectoryLock:
 
 def is_full(error: BaseException) -> bool:
     """Whether an error of the system, of the engine or of a store says that a disk has no space left."""
-    return getattr(error, "errno", None) in (ENOSPC, EDQUOT) or "No space left on device" in str(error)
+    return getattr(error, "errno", None) in (ENOSPC, EDQUOT) or "No space left" in str(error)
 
 
 def make_private(path: Path) -> None:

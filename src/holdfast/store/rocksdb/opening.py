@@ -137,7 +137,7 @@ def open_engine(path: Path, store: Path, options: Options, access: AccessType) -
     except Exception as error:
         if "/LOCK" in str(error):
             raise directory.locked(store) from error
-        if "No space left" in str(error):
+        if directory.is_full(error):
             needed = (sum(log.stat().st_size for log in evidence.logs(path)) >> 20) + SPARE_MEGABYTES
             raise StoreFailed(
                 f"The store at {store} cannot be opened: {told(store, error)}",

@@ -84,5 +84,5 @@ class OutboxRoutes:
         return {"retried": count, "count": outboxes.count}
 
 
-def _refused(error: ConfigurationError) -> Refused:
-    return Refused(409 if isinstance(error, NotSteered) else 404, error.message, error.remedy)
+def _refused(error: ConfigurationError) -> Exception:
+    return error if isinstance(error, NotSteered) else Refused(404, error.message, error.remedy)
