@@ -183,7 +183,7 @@ def status_of(
 
 
 def _short(nodes: Iterable[NodeStatus], reports: Mapping[str, Report]) -> Iterator[str]:
-    """Yield the nodes whose disks have no room for partitions, while other nodes have all of theirs."""
+    """Yield the nodes without disk room for partitions that have left all of them to other nodes."""
     for one in nodes:
         if (why := reports[one.name].short) and not one.partitions:
             yield f"Node {one.name} leaves its partitions to others, because {clause(why)}. {DISK_REMEDY}"
