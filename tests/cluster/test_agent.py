@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from databases import PostgreSQL
@@ -26,6 +27,7 @@ from holdfast.cluster.rows import (
     NodeRow,
     OwnershipRow,
     Picture,
+    Request,
 )
 from holdfast.cluster.trust import Trust
 from holdfast.exceptions import ConfigurationError
@@ -315,6 +317,20 @@ def test_a_memory_that_cannot_be_read_is_reported_before_it_is_replaced(server: 
     assert _Agent(settings, database, theirs, Trust(1), report, memory).run() == 1
     assert "cluster.memory_failed" in reported and memory.trouble == ""
     database.close()
+
+
+def test_an_unexpected_error_of_a_request_ends_the_agent() -> None:
+    """Otherwise no request would follow, and the node would stand still without its lease."""
+
+    class Broken(LeaseDatabase):
+        def run(self, request: Request) -> Any:
+            raise ZeroDivisionError
+
+    settings = AgentSettings("postgresql://db/x", "a", "http://a/", 1)
+    database = Broken(settings.location, "a", settings.url, 1, settings.policy)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(ZeroDivisionError):
+        _Agent(settings, database, theirs, Trust(1), lambda *_, **__: None, NodeMemory(None, "a")).run()
 
 
 def test_a_partition_that_no_view_had_needs_no_report_of_its_end() -> None:

@@ -145,7 +145,7 @@ class _Outcome:
 
     request: Request
     sent: float
-    answer: Answer | NoAnswer | ClusterRefused
+    answer: Answer | Exception
 
 
 def report_cut_off(report: Report, before: View | None, now: View) -> None:
@@ -305,10 +305,10 @@ class _Agent:
         """Run requests, in a thread: a database that does not answer must not keep the agent from its supervisor."""
         while True:
             request, sent = self._requests.get()
-            answer: Answer | NoAnswer | ClusterRefused
+            answer: Answer | Exception
             try:
                 answer = self._database.run(request)
-            except (NoAnswer, ClusterRefused) as error:
+            except Exception as error:
                 answer = error
             self._outcomes.put(_Outcome(request, sent, answer))
             self._wake.send(b"!")
@@ -330,6 +330,8 @@ class _Agent:
             self._membership.refused(outcome.answer)
         elif isinstance(outcome.answer, NoAnswer):
             self._lost(outcome.answer)
+        elif isinstance(outcome.answer, Exception):
+            raise outcome.answer  # a bug ends the agent, and the broker with it; without requests, it would stand still
         else:
             before, ahead = self._membership.view, self._membership.clock.ahead
             self._membership.answered(outcome.request, outcome.answer, outcome.sent, now)

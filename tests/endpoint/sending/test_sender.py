@@ -64,6 +64,12 @@ class Recorder:
 
     turn = touch
 
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+    def ending(self, call: Callable[..., None]) -> Callable[..., None]:
+        return call
+
     def received_together(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
         self.told.extend(envelope for _, envelope in answers)
         self.times_told += 1

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 import trustme
+from waiting import until
 
+from holdfast.endpoint.workers import node_probes
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_probes import ATTEMPTS, NodeProbes
 from holdfast.endpoint.workers.node_proof import NodeProof
@@ -123,3 +125,20 @@ async def test_a_new_certificate_and_authority_count_for_new_connections() -> No
     await fresh.close()
     await client.close()
     await nodes.close()
+
+
+async def test_an_unexpected_error_does_not_end_the_probes(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node_probes, "INTERVAL", 0.001)
+    looks = iter(range(3))
+
+    async def look() -> None:
+        if next(looks, None) is not None:
+            raise ZeroDivisionError
+
+    nodes.probes.look = look  # type: ignore[method-assign]
+    nodes.probes.start()
+    await until(lambda: next(looks, None) is None)
+    await nodes.probes.close()
+    assert "cluster.probes_failed" in caplog.text

@@ -125,7 +125,8 @@ class Reception:
             self._sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             if self.envelopes.tracing is not None and envelope.sequence is not None and envelope.control is None:
                 self.envelopes.tracing.accepting(exchange, envelope, protocol.commit)
-            protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
+            with self._engine.guard:
+                protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
         else:
             protocol.refuse(envelope, refusal, back_channel)
         self._engine.touch()
@@ -133,7 +134,8 @@ class Reception:
     def hear(self, envelope: Envelope, origin: Origin) -> None:
         """Process acknowledgements and acknowledgement requests that another process received and answers."""
         if self._engine.failure is None:
-            self._engine.protocol.receive(envelope, None, self._engine.clock(), origin=origin)
+            with self._engine.guard:
+                self._engine.protocol.receive(envelope, None, self._engine.clock(), origin=origin)
             self._engine.touch()
 
 

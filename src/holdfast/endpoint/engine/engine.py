@@ -13,8 +13,8 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, TracebackType
+from typing import Any, ParamSpec
 
 from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.handling.delivery import HandlerSettings
@@ -30,6 +30,7 @@ from holdfast.endpoint.engine.commits import Commits, Taking, tell
 from holdfast.endpoint.engine.store_reads import Records, StoreReads
 from holdfast.endpoint.engine.store_watch import StoreWatch
 from holdfast.endpoint.envelopes.fault_replies import passed_on
+from holdfast.endpoint.failures import brief
 from holdfast.endpoint.heap import Heap
 from holdfast.endpoint.journal.events import Collector
 from holdfast.endpoint.journal.policy import JournalPolicy
@@ -39,12 +40,16 @@ from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, clause, message_of, repair_of
 from holdfast.store import CommitThread, Store, Transaction
 
+P = ParamSpec("P")
+
 _UNTOLD: Mapping[type[object], Callable[[Any], None]] = MappingProxyType({})
 
 
 SOURCES_QUEUE = "replies"
 CALLBACKS_QUEUE = "callbacks"
 """The queue for messages that a :class:`~holdfast.Source` receives; it marks a store as a source's."""
+
+_BUG = "Start it again: it resumes with the stored messages. Report the bug, with the traceback in the log."
 
 TIMER_DELAY = 0.05
 """Seconds for which the next deadline is not looked up while a batch is being committed. The commit usually ends
@@ -56,13 +61,32 @@ def new_identifier() -> str:
     return uuid.uuid4().urn
 
 
+class Guard:
+    """Fails the endpoint with an unexpected error in its block, and raises the error again.
+
+    The state of the core is unknown after it: a message may count as received that is in no batch. So nothing more is
+    committed or acknowledged, and the next start recovers from the store.
+    """
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not isinstance(error, HoldfastError):
+            self._fail(error)
+
+
 class Engine:
     """One running protocol.
 
     Args:
         store: The store. The engine commits to it; the caller closes it.
         carry_out: Called in the loop with every effect, in order, except ``ReadWanted``, which the engine carries out.
-        on_failed: Called once if the store fails; the endpoint accepts and acknowledges nothing from then on.
+        on_failed: Called once if the store fails, or after an unexpected error; the endpoint accepts and acknowledges
+            nothing from then on.
     """
 
     def __init__(
@@ -75,6 +99,8 @@ class Engine:
         self.store = store
         self.clock = clock or Clock()
         self.failure: BaseException | None = None
+        self.guard = Guard(self.fail)
+        """Put every call into the core that changes its state into a block of this, except those of an operator."""
         self._carry_out = carry_out
         self._on_failed = on_failed
         self._commits: Commits | None = None
@@ -147,8 +173,9 @@ class Engine:
             policies=policies,
             rules=rules or MessageRules(tell=passed_on),
         )
-        self._commits = Commits(self.store, self.protocol, self.clock, self.turn, self._durable, self.fail)
-        self._reading = StoreReads(self.store, self._loop, self._read, self.fail)
+        durable, read = self.ending(self._durable), self.ending(self._read)
+        self._commits = Commits(self.store, self.protocol, self.clock, self.turn, durable, self.fail)
+        self._reading = StoreReads(self.store, self._loop, read, self.fail)
         self.protocol.recover(snapshot, self.clock())
         if is_restored:
             self.protocol.restored()
@@ -211,6 +238,23 @@ class Engine:
 
     def turn(self) -> None:
         """Perform the outputs of the protocol immediately, after inputs that :meth:`touch` collected."""
+        try:
+            self._turn()
+        except Exception as error:
+            self.fail(error)
+
+    def ending(self, call: Callable[P, None]) -> Callable[P, None]:
+        """Return a call for the loop, which has no caller to raise an error to: the error fails the endpoint."""
+
+        def ending(*args: P.args, **options: P.kwargs) -> None:
+            try:
+                call(*args, **options)
+            except Exception as error:
+                self.fail(error)
+
+        return ending
+
+    def _turn(self) -> None:
         self._scheduled = False
         commits = self._commits
         assert commits is not None
@@ -228,11 +272,13 @@ class Engine:
         if not commits.is_committing:
             self._set_timer()
         elif self._later is None:  # the next turn is near, and the deadlines cost as much as a message
-            self._later = self.clock.call_at(self.clock() + TIMER_DELAY, self._set_timer_late)
+            self._later = self.clock.call_at(self.clock() + TIMER_DELAY, self.ending(self._set_timer_late))
         if not commits.is_committing and not commits.are_wanted:
             self._wake()
 
     def _see_to_effects(self) -> None:
+        if self.failure is not None:
+            return
         protocol = self.protocol
         journaled = self.journal.of_effect if self.journal is not None else _UNTOLD
         while protocol.effects:
@@ -245,7 +291,7 @@ class Engine:
                             self._end_journal(error)
                             journaled = _UNTOLD
                     self._carry_out(effect)
-                elif self._reading is not None and self.failure is None:
+                elif self._reading is not None:
                     self._reading.read(effect)
 
     def commit_alone(self, take: Taking, within: Transaction) -> asyncio.Future[None]:
@@ -325,8 +371,13 @@ class Engine:
         self.turn()
 
     def fail(self, error: BaseException) -> None:
-        """Stop accepting and acknowledging because the store has failed or is damaged. The first error counts."""
+        """Stop accepting and acknowledging: the store has failed or is damaged, or an unexpected error, which is a bug,
+        leaves the state of the core unknown. The first error counts."""
         if self.failure is None:
+            if not isinstance(error, StoreError):
+                log.critical("endpoint.failed", why="an unexpected error, which is a bug", exc_info=error)
+                bug, error = error, StoreFailed(f"an unexpected error ended the endpoint: {brief(error)}", remedy=_BUG)
+                error.__cause__ = bug
             self.failure = error
             if self._commits is not None:
                 self._commits.undo_alone()
@@ -379,7 +430,7 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self.clock.call_at(deadline, self._timer_fired)
+        self._timer = self.clock.call_at(deadline, self.ending(self._timer_fired))
 
     def _set_timer_late(self) -> None:
         self._later = None

@@ -47,6 +47,7 @@ class StoreWatch:
         return None
 
     def _look(self) -> None:
+        self._next = self._loop.call_later(_WATCH_SECONDS, self._look)
         wrong = self.problem()
         kind = "" if wrong is None else "store.unavailable" if self._store.trouble else "store.hanging"
         if wrong is not None and kind != self._told:
@@ -57,7 +58,6 @@ class StoreWatch:
         # A disk that hangs holds one thread, and not the loop.
         if self._looking is None or self._looking.done():
             self._looking = self._loop.run_in_executor(None, self._store.look)
-        self._next = self._loop.call_later(_WATCH_SECONDS, self._look)
 
     def stop(self) -> None:
         """Look no longer: the engine stops, or the store has failed."""

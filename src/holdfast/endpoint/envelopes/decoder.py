@@ -15,8 +15,10 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.envelopes.attachments import inline_package
 from holdfast.endpoint.envelopes.head_spool import HeadSpool
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
+from holdfast.endpoint.failures import brief
 from holdfast.endpoint.heap import LARGE, Heap
-from holdfast.exceptions import EnvelopeError, ProcessorError
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import EnvelopeError, MessageFlowError, ProcessorError
 from holdfast.wire import DEFAULT, Limits, check_parts, decode, receive_package
 
 OFF_LOOP = 64 * 1024
@@ -46,6 +48,8 @@ class Decoder:
         self._thread: ThreadPoolExecutor | None = None
         self._reading: set[asyncio.Future[Any]] = set()
         self._heap = Heap()
+        self.fail: Callable[[BaseException], None] = _raise
+        """Called with an unexpected error in a call for what was read, which has no caller to raise it to."""
 
     def read(
         self,
@@ -108,8 +112,8 @@ class Decoder:
             if opening is not None and not envelope.attachments:
                 envelope = self._opened(envelope, root, opening)
                 check_parts(envelope, [])
-        except (EnvelopeError, ProcessorError) as error:
-            return error.with_traceback(None), b""  # as in _read
+        except Exception as error:
+            return _problem(error), b""
         return envelope, root
 
     def read_spooled(
@@ -134,8 +138,8 @@ class Decoder:
     def _read_head(self, spool: HeadSpool, opening: Opening | None) -> tuple[Outcome, bytes]:
         try:
             root = spool.root()
-        except EnvelopeError as error:
-            return error.with_traceback(None), b""  # as in _read
+        except Exception as error:
+            return _problem(error), b""
         return self._read(root, opening), root
 
     def _read_spooled(self, spool: PackageSpool, opening: Opening | None, inlines: bool) -> tuple[Outcome, bytes]:
@@ -174,9 +178,8 @@ class Decoder:
             if envelope.body.find(_INCLUDE) >= 0 or _INCLUDE in b"".join(envelope.headers):
                 check_parts(envelope, [])
             return envelope
-        except (EnvelopeError, ProcessorError) as error:
-            # What it was raised in would hold the bytes as long as the error is held.
-            return error.with_traceback(None)
+        except Exception as error:
+            return _problem(error)
 
     def _opened(self, envelope: Envelope, data: bytes, opening: Opening) -> Envelope:
         opened = opening(envelope, data)
@@ -186,7 +189,10 @@ class Decoder:
         self._reading.discard(reading)
         if is_large:
             self._heap.used()
-        then(reading.result())
+        try:
+            then(reading.result())
+        except Exception as error:
+            self.fail(error)
 
     @property
     def is_busy(self) -> bool:
@@ -201,3 +207,16 @@ class Decoder:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.shutdown)
             self._thread = None
+
+
+def _problem(error: Exception) -> EnvelopeError | ProcessorError:
+    """Return why an envelope cannot be read. After an unexpected error, its sender may repeat it."""
+    if not isinstance(error, EnvelopeError | ProcessorError):
+        log.error("envelope.unreadable", why="an unexpected error", exc_info=error)
+        return MessageFlowError(f"it cannot be read now: {brief(error)}")
+    # What it was raised in would hold the bytes as long as the error is held.
+    return error.with_traceback(None)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -113,6 +113,10 @@ class Envelopes(Spools):
         """Reports messages as spans; None: tracing is off."""
         self._responding: set[asyncio.Future[None]] = set()
 
+    def fail_with(self, fail: Callable[[BaseException], None]) -> None:
+        """Set what is called with an unexpected error in what follows from an envelope that a thread has read."""
+        self._decoder.fail = fail
+
     @property
     def processors(self) -> Sequence[Processor]:
         """The processors, in the order of the list."""

@@ -143,12 +143,12 @@ class Dispatcher:
             self.hand_over(handle)
             self._wake()
 
-        timer = asyncio.get_running_loop().call_later(TRUST_SECONDS, again)
+        timer = asyncio.get_running_loop().call_later(TRUST_SECONDS, self._engine.ending(again))
         self._put_off.add(timer)
 
     def _watch(self, running: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], None]) -> None:
         self._running.add(running)
-        running.add_done_callback(then)
+        running.add_done_callback(self._engine.ending(then))
 
     async def _await(self, handle: Handle, awaited: Awaitable[Any]) -> None:
         task = asyncio.current_task()
@@ -167,8 +167,8 @@ class Dispatcher:
 
     def _ended(self, task: asyncio.Future[None]) -> None:
         self._running.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("dispatcher.failed", exc_info=task.exception())
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._engine.fail(error)
         self._wake()
 
     def _returned(self, handle: Handle, running: asyncio.Future[Any]) -> None:

@@ -12,6 +12,7 @@ from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
 from holdfast.endpoint.sending.parties import origin_of
 from holdfast.endpoint.sending.pauses import Pauses
 from holdfast.http.exchange import Exchange
+from holdfast.http.retry_after import retry_after
 
 
 class Listener:
@@ -37,6 +38,8 @@ class Listener:
         there are connections."""
         if self._early is not None:
             self._early.append(exchange)
+        elif self._engine.failure is not None:
+            exchange.respond(503, b"The store failed; nothing is accepted.\n", b"text/plain", retry_after(5))
         elif not refuse_unless_soap(exchange):
             self._envelopes.receive(exchange, self._take)
 
@@ -45,8 +48,9 @@ class Listener:
         if refusal is None:
             self._pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             origin = origin_of(exchange.request, envelope)
-            self._on_reply(envelope)
-            protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
+            with self._engine.guard:
+                self._on_reply(envelope)
+                protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
         else:
             protocol.refuse(envelope, refusal, back_channel)
         self._engine.touch()

@@ -19,6 +19,7 @@ from holdfast.endpoint.envelopes.chain import pass_on
 from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes
 from holdfast.endpoint.envelopes.head_spool import TOO_LARGE_REMEDY
 from holdfast.endpoint.envelopes.processors import ExtraRequest, RequestFirst
+from holdfast.endpoint.failures import brief
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
@@ -114,6 +115,7 @@ class Sender:
         self._envelopes = envelopes
         envelopes.on_unproven = self._unproven
         envelopes.has_given = self._has_given
+        envelopes.fail_with(engine.fail)
         engine.has_credentials = self._may_have_credentials
         self._extra = ExtraRequests(
             envelopes, self._post_extra, self._post_again, self._extra_failed, self._extra_unread
@@ -165,7 +167,7 @@ class Sender:
             return
         # It answers a request. This turn of the loop may write the 202 for that request, so it leaves in the next turn.
         loop, pause = asyncio.get_running_loop(), self.pauses.before(sent)
-        then = self._post_paused
+        then = self._engine.ending(self._post_paused)
         self._paused[id(sent)] = loop.call_later(pause, then, sent) if pause else loop.call_soon(then, sent)
 
     def _post_paused(self, sent: Transmit) -> None:
@@ -267,8 +269,22 @@ class Sender:
             told = partial(self._follow, sent, following, told)
         if self._envelopes.tracing is not None and sent.number:
             fields, told = self._envelopes.tracing.forwarding(sent, fields, told)
-        way.http.request("POST", sent.to, content, fields, told)
+        self._request(way, sent.to, content, fields, told)
         return True
+
+    def _request(
+        self,
+        way: Way,
+        to: str,
+        content: bytes | Streamed,
+        fields: Mapping[str, str],
+        told: Callable[[Outcome], None],
+    ) -> None:
+        told = self._engine.ending(told)
+        try:
+            way.http.request("POST", to, content, fields, told)
+        except Exception as error:  # a transport of the user's own: whatever it raises, the message is sent again
+            told(TransportError(f"the transport failed to send to {to}: {brief(error)}", connected=True))
 
     def _post_again(self, sent: Transmit) -> None:
         """Write and post a message that has waited for a request of a processor's."""
@@ -277,7 +293,7 @@ class Sender:
 
     def _post_extra(self, asked: Transmit, content: bytes, told: Callable[[Outcome], None]) -> None:
         way = self.ways.get(asked.to, self._usual)
-        way.http.request("POST", asked.to, content, self._fields_of(asked.envelope, way), told)
+        self._request(way, asked.to, content, self._fields_of(asked.envelope, way), told)
 
     def _follow(
         self, sent: Transmit, following: ExtraRequest, told: Callable[[Outcome], None], outcome: Outcome
@@ -407,7 +423,7 @@ class Sender:
         if not self._came:
             loop = asyncio.get_running_loop()
             # Two turns later, so that answers which arrive together share one commit.
-            loop.call_soon(loop.call_soon, self._hand_over)
+            loop.call_soon(loop.call_soon, self._engine.ending(self._hand_over))
         self._came.append((sent, what, problem))
 
     def _hand_over(self) -> None:

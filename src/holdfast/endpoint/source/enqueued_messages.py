@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from holdfast.core.records import Record
 from holdfast.endpoint.engine.engine import Engine
-from holdfast.exceptions import StoreError
 from holdfast.store import Transactional
 
 AT_ONCE = 500
@@ -52,7 +51,7 @@ class EnqueuedMessages:
                 for record in records:
                     self._submit(record)
                 await self._engine.durable()
-        except StoreError as error:
+        except Exception as error:
             self._engine.fail(error)
 
     async def _run(self) -> None:

@@ -37,7 +37,7 @@ from holdfast.endpoint.handling.handlers import HandlerTable
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal
 from holdfast.endpoint.listeners import listen_for_answers
-from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.logs import LineLimit, log, log_incident
 from holdfast.endpoint.sending.listener import Listener
 from holdfast.endpoint.sending.policies import SequencePolicies
 from holdfast.endpoint.sending.sender import Sender
@@ -98,7 +98,8 @@ class RunningSource:
     ) -> None:
         http, self.is_open = settings.http, False
         self._settings, self._progress, self._incidents = settings, progress, incidents
-        self._tell_progress = tell_progress
+        self._on_progress = tell_progress
+        self._progress_failures = LineLimit()
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.owner = OwningLoop("source", "use holdfast.sync.Source, which any thread may call")
         self.store = store
@@ -319,6 +320,13 @@ class RunningSource:
         elif not isinstance(effect, Delivered) or effect.queue == SOURCES_QUEUE:
             self.calls.tell(effect)
         self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        try:
+            self._on_progress()
+        except Exception as error:  # the program's own: whatever it raises, messages are sent
+            if (left_out := self._progress_failures.admit()) is not None:
+                log.error("progress.not_told", left_out=left_out, exc_info=error)
 
     def _answered(self, sent: Transmit) -> None:
         was_failing = note_answer(self._progress)

@@ -214,7 +214,7 @@ class Source(NoWith, OperationCalls):
 
     @property
     def on_progress(self) -> Callable[[Progress], None] | None:
-        """Called with the progress on every change, in the event loop.
+        """Called with the progress on every change, in the event loop. The log reports an error that it raises.
 
         Raises:
             ConfigurationError: It is set to something that cannot be called with the progress.
@@ -485,7 +485,8 @@ class Source(NoWith, OperationCalls):
             self._running.calls.given.add(given, digest)
             return Sent(self._running.calls, lane, known, message_id)
         self._envelopes.submitting(record, engine.protocol.commit)
-        offset = engine.protocol.submit(lane.outbox, record, now)
+        with engine.guard:
+            offset = engine.protocol.submit(lane.outbox, record, now)
         lane.ids.add(message_id, offset)
         if given is not None:
             self._running.calls.given.add(given, digest)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from holdfast.endpoint.failures import reason_of
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.worker_client import WorkerClient
@@ -49,7 +50,10 @@ class NodeProbes:
 
     async def _run(self) -> None:
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception as error:  # without probes, this node would keep what it thinks of the others for ever
+                log.error("cluster.probes_failed", exception=reason_of(error))
             await asyncio.sleep(INTERVAL)
 
     async def look(self) -> None:

@@ -449,8 +449,8 @@ class Neighbours:
         self._relays.pass_on(exchange, owner, encode_request(request), spooled)
 
     def _tell_load(self) -> None:
-        self._place.loads.set(self._number, len(self._server.connections))
         self._timer = asyncio.get_running_loop().call_later(LOADS_SECONDS, self._tell_load)
+        self._place.loads.set(self._number, len(self._server.connections))
 
     def _even_out(self, connection: socket.socket) -> bool:
         """Give a new connection to who has fewest: of a wave of them, who wakes first accepts all."""

@@ -196,14 +196,16 @@ class HTTPClient:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        for pool in list(self._pools.values()):
-            pool.sweep(loop.time())
-        # So that many addresses, each sent to once, do not stay for ever, although others are always in use.
-        used = {key: pool for key, pool in self._pools.items() if not pool.is_idle}
-        if len(used) < len(self._pools):
-            self._pools = used
-            self._heads.clear()
-        self._sweeper = loop.call_later(self._sweep_seconds, self._sweep) if used else None
+        try:
+            for pool in list(self._pools.values()):
+                pool.sweep(loop.time())
+        finally:
+            # So that many addresses, each sent to once, do not stay for ever, although others are always in use.
+            used = {key: pool for key, pool in self._pools.items() if not pool.is_idle}
+            if len(used) < len(self._pools):
+                self._pools = used
+                self._heads.clear()
+            self._sweeper = loop.call_later(self._sweep_seconds, self._sweep) if used else None
 
 
 def _lines(headers: Mapping[str, str]) -> bytes:

@@ -27,8 +27,8 @@ class Rates:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self.look()
         self._timer = asyncio.get_running_loop().call_later(EVERY, self.start)
+        self.look()
 
     def stop(self) -> None:
         if self._timer is not None:
