@@ -136,6 +136,7 @@ def test_caches_that_nobody_has_open_are_emptied_after_long_without_room(tmp_pat
         DirectoryLock(place).release()
         cache.mark(place, {"topic": name})
         (place / "db").mkdir()
+        (place / "db" / "file").write_bytes(bytes(1000))
         logs[place] = {"topic": name if name != "another" else "mine"}
     lock = DirectoryLock(tmp_path / "open")
 
@@ -147,9 +148,13 @@ def test_caches_that_nobody_has_open_are_emptied_after_long_without_room(tmp_pat
     everything = {"closed", "open", "another"}
     assert [look(*each) for each in ((1.0, 1000), (2.0, 0), (3.0, 1000), (4.0, 0))] == [everything] * 4
     assert look(3.0 + LONGEST_PAUSE, 0) == everything
+    assert disk.emptied == {}
     assert look(4.0 + LONGEST_PAUSE, 0) == {"open", "another"}
+    assert disk.emptied == {tmp_path / "closed": 1000}
     lock.release()
     assert look(5.0 + LONGEST_PAUSE, 0) == {"another"}, "it belongs to another log"
+    assert disk.emptied == {tmp_path / "open": 1000}
+    assert look(6.0 + LONGEST_PAUSE, 0) == {"another"} and disk.emptied == {}
 
 
 def test_a_node_makes_way_later_each_time_that_the_others_could_not_help() -> None:

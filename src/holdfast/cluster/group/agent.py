@@ -437,6 +437,9 @@ class _GroupAgent:
             self._report("warning", "cluster.disk_full", node=self._settings.node, reason=why, remedy=DISK_REMEDY)
         elif before and not why:
             self._report("info", "cluster.disk_has_room", node=self._settings.node)
+        if emptied := self._disk.emptied:
+            caches, size = [str(place) for place in emptied], sum(emptied.values())
+            self._report("info", "cluster.caches_emptied", node=self._settings.node, caches=caches, bytes=size)
         return why
 
     def _closed_caches(self) -> dict[Path, dict[str, str]]:

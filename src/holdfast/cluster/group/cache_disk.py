@@ -41,6 +41,7 @@ class CacheDisk:
 
     Attributes:
         why: Why the node should have no partitions; "": it has room.
+        emptied: The caches that were emptied since the look before, and the bytes of each.
     """
 
     def __init__(self, place: Path, pause: float) -> None:
@@ -49,13 +50,14 @@ class CacheDisk:
         self._wanted = 0
         self._next = 0.0
         self._is_looking = False
-        self._found: tuple[float, str] | None = None
-        """What the last look found, until it is judged: the free bytes, and what is wrong."""
+        self._found: tuple[float, str, dict[Path, int]] | None = None
+        """What the last look found, until it is judged: the free bytes, what is wrong, and the emptied caches."""
         self._room_since: float | None = None
         self._short_since = 0.0
         self._patience = _PATIENCE
         self._gives_at: float | None = None
         self.why = ""
+        self.emptied: dict[Path, int] = {}
 
     def look(
         self,
@@ -84,8 +86,9 @@ class CacheDisk:
                 examine()
             else:
                 self._begin(examine)
+        self.emptied = {}
         if self._found is not None:
-            (free, problem), self._found, self._is_looking = self._found, None, False
+            (free, problem, self.emptied), self._found, self._is_looking = self._found, None, False
             self._judge(now, self._shortage(free) or problem)
         return self.why
 
@@ -130,15 +133,16 @@ class CacheDisk:
         threading.Thread(target=examine, name="holdfast-disk", daemon=True).start()
 
     def _examine(self, closed: Mapping[Path, Mapping[str, str]], *, writes: bool) -> None:
+        emptied: dict[Path, int] = {}
         for place, identity in closed.items():
             with suppress(StoreError, OSError):
-                clear_closed(place, identity)
+                emptied[place] = clear_closed(place, identity)
+        emptied = {place: size for place, size in emptied.items() if size}
         try:
-            free = self._free()
-        except OSError as error:
-            self._found = (math.inf, f"its cache at {self._place} cannot be examined: {error.strerror}")
-        else:
-            self._found = (free, self._probe() if writes else "")
+            self._found = (self._free(), self._probe() if writes else "", emptied)
+        except Exception as error:  # whatever it is: without a finding, the disk would not be examined again
+            what = error.strerror if isinstance(error, OSError) else repr(error)
+            self._found = (math.inf, f"its cache at {self._place} cannot be examined: {what}", emptied)
 
     def _free(self) -> int:
         space = os.statvfs(self._place)

@@ -93,8 +93,11 @@ def clear(place: Path) -> None:
         raise StoreFailed(f"The cache at {place} cannot be emptied: {error}", remedy="Delete it.") from error
 
 
-def clear_closed(place: Path, identity: Mapping[str, str]) -> None:
+def clear_closed(place: Path, identity: Mapping[str, str]) -> int:
     """Empty the cache of a log, unless a process has it open. Whatever else is there stays.
+
+    Returns:
+        The bytes of its files.
 
     Raises:
         StoreLocked: A process has it open.
@@ -102,11 +105,13 @@ def clear_closed(place: Path, identity: Mapping[str, str]) -> None:
         OSError: The same.
     """
     if _read(place) != dict(identity):
-        return
+        return 0
     lock = directory.DirectoryLock(place)
     try:
         forget(place)  # first: the next opening empties what a killed process leaves
+        size = sum(file.stat().st_size for file in (place / directory.ENGINE).rglob("*"))
         clear(place)
+        return size
     finally:
         lock.release()
 
