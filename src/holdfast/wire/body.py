@@ -8,6 +8,7 @@ import re
 from lxml import etree
 
 from holdfast.exceptions import EnvelopeError
+from holdfast.wire.text import MARKS, UNMARKED
 
 _DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s++|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 """Where a document type declaration may be: before the root, after white space, comments and instructions."""
@@ -28,16 +29,13 @@ xml:id that is not a name."""
 _DECLARATION = re.compile(r"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["'][^>]*\?>\s*""", re.ASCII)
 _LONGEST_DECLARATION = 200
 """Characters. Only what begins the document is its declaration: a CDATA section may have that of another one."""
-_MARKS = {
-    b"\xff\xfe\0\0": "utf-32",
-    b"\0\0\xfe\xff": "utf-32",
+_STARTS = {
+    b"\xff\xfe\0\0": "utf-32-le",
+    b"\0\0\xfe\xff": "utf-32-be",
     b"<\0\0\0": "utf-32-le",
     b"\0\0\0<": "utf-32-be",
-    b"\xef\xbb\xbf": "utf-8",
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-    b"<\0": "utf-16-le",
-    b"\0<": "utf-16-be",
+    **MARKS,
+    **UNMARKED,
 }
 """First bytes of a document that show its encoding -> the encoding (XML 1.0, F.1)."""
 _NO_CHARSETS = {"punycode", "idna", "unicode-escape", "raw-unicode-escape"}
@@ -53,7 +51,7 @@ def in_utf8(document: bytes) -> bytes:
     Raises:
         EnvelopeError: It is not in that encoding.
     """
-    encoding = next((name for mark, name in _MARKS.items() if document.startswith(mark)), "")
+    encoding = next((name for start, name in _STARTS.items() if document.startswith(start)), "")
     declared = None if encoding else _DECLARATION.match(document[:_LONGEST_DECLARATION].decode("latin-1"))
     if declared is not None and _is_wider_than_ascii(declared[1]):
         encoding = declared[1]

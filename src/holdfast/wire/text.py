@@ -12,6 +12,11 @@ from functools import lru_cache
 
 from holdfast.exceptions import EnvelopeError
 
+MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+"""Byte order mark -> the encoding of the document that begins with it (XML 1.0, F.1)."""
+UNMARKED = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
+"""First bytes of a document in UTF-16 without a byte order mark -> its encoding."""
+
 # These patterns list the characters to find. Python takes ten times as long to compile the complement.
 NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that no document may hold (XML 1.0 section 2.2)."""

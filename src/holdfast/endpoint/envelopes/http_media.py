@@ -22,6 +22,7 @@ from holdfast.exceptions import MessageFlowError, ProcessorError
 from holdfast.http.exchange import Exchange, Headers
 from holdfast.http.outcome import Streamed
 from holdfast.wire import content_type
+from holdfast.wire.text import MARKS
 
 PACKAGE: Final = b"multipart/related"
 TAKEN: Final = (b"text/xml", b"application/soap+xml", b"application/xml", PACKAGE)
@@ -37,7 +38,6 @@ _known: dict[bytes, bytes] = {}
 """Content-Types that were taken, and their charset: peers repeat theirs octet for octet."""
 _CHARSET: Final = re.compile(rb""";\s*charset\s*=\s*"?([^\s";]+)""", re.IGNORECASE)
 _ENCODING: Final = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([^"']+)""")
-_MARKS: Final = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _LIST: Final = b", ".join(TAKEN)
 
 
@@ -85,7 +85,7 @@ def _refuse_charset(exchange: Exchange, charset: bytes) -> bool:
     # Nearly all: neither a declaration nor UTF-16, so nothing else is stated.
     if start[:1] == b"<" and start[:2] not in (b"<?", b"<\0"):
         return False
-    stated = next((name for mark, name in _MARKS.items() if start.startswith(mark)), "")
+    stated = next((name for mark, name in MARKS.items() if start.startswith(mark)), "")
     if not stated and (found := _ENCODING.match(start)) is not None:
         stated = found[1].decode("latin-1")
     told = charset.decode("latin-1")

@@ -36,6 +36,7 @@ from holdfast.wire.names import (
     SOAP_NS,
     is_for_receiver,
 )
+from holdfast.wire.text import MARKS, UNMARKED
 from holdfast.wire.tree import Document, Node, has_many_attributes, parse
 
 
@@ -105,7 +106,6 @@ _DECLARATION = re.compile(
     r"(?:\s+standalone\s*=\s*(?:\"(?:yes|no)\"|'(?:yes|no)'))?\s*\?>",
     re.ASCII,
 )
-_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _CODECS = re.compile(
     r"(?:utf-?8|utf-?16(?:-?[lb]e)?|(?:us-)?ascii|iso-8859-(?:[1-9]|1[013456])|windows-125[0-8])", re.IGNORECASE
 )
@@ -117,16 +117,11 @@ def as_utf8(data: bytes) -> bytes:
     Raises:
         EnvelopeError: The encoding is not supported, or the bytes are not in it.
     """
-    codec = ""
-    for mark, name in _MARKS:
+    codec = UNMARKED.get(data[:2], "")
+    for mark, name in MARKS.items():
         if data.startswith(mark):
             codec, data = name, data[len(mark) :]
             break
-    else:
-        if data[:2] == b"<\0":
-            codec = "utf-16-le"
-        elif data[:2] == b"\0<":
-            codec = "utf-16-be"
     head = data[:400].decode(codec or "ascii", "replace")
     declaration = _DECLARATION.match(head)
     if declaration is None:
