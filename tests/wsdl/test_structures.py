@@ -117,6 +117,25 @@ def test_open_attributes_are_those_of_the_body_and_no_others() -> None:
     assert read(made, "", 'xmlns:o="urn:o" o:z="1"') == {"_attr_1": {"{urn:o}z": "1"}}
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"{urn:x}a": 1}, "_attr_1['{urn:x}a'] takes text, not a value of the type int."),
+        ({"{urn:x}a": None}, "_attr_1['{urn:x}a'] takes text, not a value of the type NoneType."),
+        ({"{urn:x}a": "\0"}, r"_attr_1['{urn:x}a'] has the character '\x00', which XML does not allow."),
+        ({"{urn:x a": "1"}, "_attr_1['{urn:x a'] takes '{namespace}name' as its name, not '{urn:x a'."),
+        ({1: "1"}, "_attr_1[1] takes a text as its name, not a value of the type int."),
+        ("x", "_attr_1 takes a dict of names and texts, not 'x'."),
+    ],
+)
+def test_a_wrong_open_attribute_is_refused_by_its_name(given: Any, says: str) -> None:
+    inner = '<xs:complexType name="T"><xs:anyAttribute processContents="lax"/></xs:complexType>'
+    made = of('<xs:sequence><xs:element name="e" type="v:T"/></xs:sequence>', inner)
+    with pytest.raises(EnvelopeError) as refused:
+        made.request(made.operations["Do"], (), {"e": {"_attr_1": given}})
+    assert refused.value.message.endswith(f"e.{says}")
+
+
 @pytest.mark.parametrize("content", ["one<v:b>2</v:b>", "<v:b>1</v:b> two"])
 def test_text_between_elements_is_refused_and_not_lost(content: str) -> None:
     made = of('<xs:sequence><xs:element name="b" type="xs:string"/></xs:sequence>', attributes='mixed="true"')

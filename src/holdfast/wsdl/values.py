@@ -199,8 +199,12 @@ class _Preparation:
 
     def _open(self, wildcard: Any, value: Any, where: str) -> Any:
         """Return the value of a wildcard (``xs:any``, ``xs:anyAttribute``)."""
-        if isinstance(wildcard, zeep.xsd.AnyAttribute) or value is None:
+        if value is None or isinstance(value, _AS_THEY_ARE):
             return value
+        if isinstance(wildcard, zeep.xsd.AnyAttribute):
+            if not isinstance(value, Mapping):
+                raise _unfit(where, "a dict of names and texts", value)
+            return {name: _attribute(name, text, f"{where}[{name!r}]") for name, text in value.items()}
         if wildcard.accepts_multiple and _is_list(value):
             return [self._open_one(wildcard, one, f"{where}[{at}]") for at, one in enumerate(value)]
         return self._open_one(wildcard, value, where)
@@ -365,6 +369,14 @@ def _text(where: str, value: Any) -> str:
     if isinstance(value, str):
         return str.__str__(value)  # also of an enumeration with texts
     return str(_checked(where, value, isinstance(value, _TEXTS), "text"))
+
+
+def _attribute(name: Any, value: Any, where: str) -> str:
+    """Return the text of an attribute whose name the caller chooses, where lxml's errors would name no field."""
+    _name(where, _checked(where, name, isinstance(name, str), "a text as its name"), "'{namespace}name' as its name")
+    text = _text(where, value)
+    _check_characters(where, text)
+    return text
 
 
 def _check_convertible(kind: Any, value: Any, where: str) -> None:

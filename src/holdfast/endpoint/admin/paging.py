@@ -22,10 +22,15 @@ def page_of(items: Collection[tuple[Key, Item]], asked: Page) -> tuple[list[Item
         The items of the page, in the order of their keys; and the ``after`` of the next page, None after the last page.
     """
     # In the order in which clients see the keys: they send back the last one as it was shown.
-    items = [(tuple(map(without_secrets, key)), item) for key, item in items]
+    items = [(_shown(key), item) for key, item in items]
     after = tuple(without_secrets(asked.after).split("\n"))
     rest = [one for one in items if one[0] > after] if asked.after else items
     # Cheaper than a sort: the list may be long, and a page is short.
     shown = nsmallest(min(asked.limit, MOST_LISTED), rest, key=lambda one: one[0])
     following = "\n".join(shown[-1][0]) if len(rest) > len(shown) else None
     return [item for _, item in shown], following
+
+
+def _shown(key: Key) -> Key:
+    # Nearly no key has a secret. One look at all its parts costs a third of one look at each.
+    return tuple(map(without_secrets, key)) if "holdfast" in "".join(key).lower() else key
