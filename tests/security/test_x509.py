@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from holdfast.core.messages import CreateSequence, Envelope, Fault
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, SOAP
+from holdfast.endpoint.envelopes.decoder import OFF_LOOP
+from holdfast.security import x509
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.names import SECURITY, THUMBPRINT, WSSE, Kind, SuiteName
 from holdfast.security.nonces import FileNonces
@@ -193,6 +196,29 @@ async def test_a_destination_answers_with_the_algorithms_of_the_request(tmp_path
             assert answer.status_code == 200
             assert SUITES[suite].signature.encode() in answer.content
             assert SUITES[suite].digest.encode() in answer.content
+
+
+async def test_the_loop_does_not_wait_for_the_signature_of_a_large_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked, usual = list[tuple[bool, str]](), x509.check_signed
+
+    def check(message: Any, *more: Any) -> Any:
+        checked.append((len(etree.tostring(message.body)) > OFF_LOOP, threading.current_thread().name))
+        return usual(message, *more)
+
+    monkeypatch.setattr(x509, "check_signed", check)
+    async with Served(tmp_path, of(SHOP, tmp_path)) as served:
+        alice = of(ALICE, tmp_path, subjects=SUBJECTS)
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
+            for size in (10, 2 * OFF_LOOP):
+                await (await source.send(f"<n>{'x' * size}</n>", action="urn:note")).acknowledged(timeout=240)
+        answer = await served.post(signer(ALICE, tmp_path)(creation()).replace(b"urn:m:1", b"urn:" + b"m" * OFF_LOOP))
+        assert fault_of(answer) and answer.status_code == 400, "what is changed is refused as before"
+        await served.app.handled()
+    large = {name.partition("_")[0] for is_large, name in checked if is_large}
+    assert large == {"holdfast-decode"} and (False, "MainThread") in checked
+    assert len(served.got) == 2
 
 
 # --- whom a destination believes -------------------------------------------------------------------------------------
