@@ -187,6 +187,26 @@ def test_only_time_in_which_the_queue_is_served_makes_its_records_old() -> None:
     assert home.kept == range(15, 15)
 
 
+@example([(60.0, False, 1), (60.0, True, 1), (60.0, False, 0)])
+@given(st.lists(st.tuples(st.floats(60.0, 3 * DAY), st.booleans(), st.integers(0, 2)), max_size=12))
+def test_no_record_goes_before_the_queue_was_served_for_its_age(runs: list[tuple[float, bool, int]]) -> None:
+    """However it is restarted: each run lasts some time, may follow an outage of ten days, and stores some records."""
+    home, served, since = Home(retention=RetentionPolicy(7 * DAY)), 0.0, list[float]()
+    for seconds, is_after_outage, count in runs:
+        if is_after_outage:
+            home.now += 10 * DAY
+        home = home.restart()
+        home.fill(count)
+        since += [served] * count
+        home.at(home.now + seconds)
+        served += seconds
+        # Short stops and the time since the last sign of life count, or do not, as the retention documents.
+        assert all(
+            served - since[offset] >= 7 * DAY - 3 * 3600.0 * len(runs)
+            for offset in range(home.kept.start if since else 0)
+        )
+
+
 def test_that_a_queue_is_served_is_saved_now_and_then_while_it_holds_something() -> None:
     home = Home(retention=RetentionPolicy(7 * DAY))
     home.fill(1)

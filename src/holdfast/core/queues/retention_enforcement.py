@@ -267,10 +267,13 @@ class RetentionEnforcement:
             times.append(alive)
         since = max(times, default=now)
         # A short stop is not worth remembering: it changes the age by less than a step.
-        if now - since > 2 * LONGEST_STEP:
+        is_pause = now - since > 2 * LONGEST_STEP
+        if is_pause:
             self._pauses = [*self._pauses, (since, now)][-MOST_PAUSES:]
         self._alive = now
         self._tell_served()
+        if is_pause:  # at once: the next start takes a new record for a sign of life, and would not see the pause
+            self._description.save()
 
     def _recover_sizes(self, snapshot: Snapshot) -> None:
         if not self._counts_bytes:
