@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import broker_cluster
 import pytest
-from broker_cluster import MORE, NAMES, Brokers, Got
+from broker_cluster import JOURNAL, MORE, NAMES, Brokers, Got
 from cluster_clients import Progress, run
 from cut_off import CutOff
 from standby import Primary, Standby
@@ -67,6 +68,7 @@ async def test_clients_do_not_notice_partitions_that_are_moved_and_these_stay(br
     await run(brokers, got[1], trouble)
 
 
+@pytest.mark.parametrize("more", [JOURNAL], ids=[""])
 async def test_clients_do_not_notice_clocks_that_are_a_day_off(idle: Brokers, got: Got) -> None:
     idle.program = (str(Path(broker_cluster.__file__).with_name("clock_child.py")),)
     idle.environments = {
@@ -82,6 +84,8 @@ async def test_clients_do_not_notice_clocks_that_are_a_day_off(idle: Brokers, go
             await progress.each(5)
 
     await run(idle, got[1], trouble)
+    times = [row["at"] for row in idle.events()]
+    assert times and max(abs(at - time.time()) for at in times) < DAY / 2, "each uses the clock of PostgreSQL or Kafka"
 
 
 @ON_POSTGRESQL

@@ -42,7 +42,8 @@ def follow(link: socket.socket, trust: Trust, partitions: int) -> None:
     for line in sys.stdin:
         if line == "trust\n":
             now = trust_clock()
-            tell({"trust": [trust.until(partition) - now for partition in range(partitions)]})
+            until = [trust.until(partition) - now for partition in range(partitions)]
+            tell({"trust": until, "clock_ahead": trust.clock_ahead})
         elif line.startswith("want "):
             trust.want(*map(int, line.split()[1:]))
         elif line == "close\n":

@@ -5,7 +5,8 @@ no message, calls no handler and forwards nothing: another node may do so. The s
 protected by the epoch in each commit.
 
 Beside the times, the memory has the last batch of each partition that its worker made durable, and the bytes that must
-be free on the disk of its cache before it accepts messages, for the agent.
+be free on the disk of its cache before it accepts messages, for the agent; and how far the clock of this machine is
+wrong, for the workers.
 
 The time of a partition is 0 from the loss of a claim until the next claim, and the agent claims no partition while an
 earlier worker of it runs. So a worker never acts on a later claim than its own.
@@ -37,6 +38,7 @@ class Trust:
         self._until = memoryview(mmap.mmap(-1, 8 * count)).cast("d")
         self._batches = memoryview(mmap.mmap(-1, 16 * count)).cast("q")
         self._wanted_bytes = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
+        self._clock_ahead = memoryview(mmap.mmap(-1, 8)).cast("q")
 
     def set(self, partition: int, until: float) -> None:
         """Set the time, in seconds of :func:`trust_clock`, until which the worker of a partition may act."""
@@ -75,6 +77,16 @@ class Trust:
                 self._wanted_bytes[partition] = 0
         return max(self._wanted_bytes)
 
+    @property
+    def clock_ahead(self) -> int:
+        """Seconds that the clock of this machine is ahead of that of the database or of Kafka, as :class:`ClockCheck`
+        finds. The clock of each worker leaves them out when it starts."""
+        return self._clock_ahead[0]
+
+    @clock_ahead.setter
+    def clock_ahead(self, seconds: int) -> None:
+        self._clock_ahead[0] = seconds
+
     def of(self, partition: int) -> PartitionTrust:
         return PartitionTrust(self, partition)
 
@@ -108,8 +120,8 @@ class PartitionTrust:
 MOST_APART: Final = 10.0
 """Seconds from which a difference is reported."""
 CLOCK_REMEDY: Final = (
-    "Synchronize the clocks of the machines (NTP). Until then, `received_at` of messages that this node accepts, and "
-    "what depends on it, such as retention by age, are wrong by as much."
+    "Synchronize the clocks of the machines (NTP). A process of this node that started with another difference gives "
+    "messages a wrong `received_at` until it starts again."
 )
 
 

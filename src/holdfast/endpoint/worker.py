@@ -45,6 +45,8 @@ class Worker:
         remember: Called with the epoch of its store and the number of each durable batch; None: it is not called.
         want: Called with the bytes that must be free on the disk of its cache before it accepts messages, at each
             change; 0: it accepts them. None: it is not called.
+        clock_ahead: Returns the seconds that the clock of this machine is ahead of the one that all processes with
+            these stores share.
     """
 
     number: int
@@ -56,6 +58,7 @@ class Worker:
     is_trusted: Callable[[], bool] | None = None
     remember: Callable[[int, int], None] | None = None
     want: Callable[[int], None] | None = None
+    clock_ahead: Callable[[], float] = lambda: 0.0
 
     @property
     def is_gateway(self) -> bool:

@@ -486,6 +486,7 @@ class _GroupAgent:
 
     def _publish(self, now: float) -> None:
         """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
+        self._trust.clock_ahead = self._membership.clock.ahead
         for partition in range(self._settings.partitions):
             self._trust.set(partition, self._membership.trusted_until(partition))
         trouble = self._trouble or self._membership.trouble(now)

@@ -12,10 +12,13 @@ class Clock:
     """Seconds since 1970 that never go back and never jump while the process runs, whatever the wall clock does.
 
     Tests put one of their own in its place (``holdfast.testing.pair``).
+
+    Args:
+        ahead: Seconds that the wall clock is ahead of the right time now.
     """
 
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+    def __init__(self, ahead: float = 0.0) -> None:
+        self._offset = time.time() - ahead - time.monotonic()
 
     def __call__(self) -> float:
         return time.monotonic() + self._offset

@@ -135,6 +135,10 @@ class AgentLink:
         """Whether a worker may act now. Called in its process."""
         return self._trust.of(number).is_trusted()
 
+    def clock_ahead(self) -> int:
+        """Return the seconds that the clock of this machine is ahead of that of the cluster. Called by any process."""
+        return self._trust.clock_ahead
+
     def remember(self, number: int, epoch: int, batch: int) -> None:
         """Remember a worker's last durable batch. Called in its process."""
         self._trust.remember(number, epoch, batch)
