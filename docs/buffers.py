@@ -247,6 +247,11 @@ WORKER = [
         16 * identifiers.MOST_CLAIMS, WORKERS, "the grant is treated as a refusal",
         "`endpoint.workers.identifier_table.MOST_CLAIMS`",
     ),
+    Buffer(
+        "Identifiers that clients offered, which all workers share",
+        16 * identifiers.MOST_CLAIMS, WORKERS, "503; the client retries",
+        "`endpoint.workers.identifier_table.MOST_CLAIMS`",
+    ),
 ]  # fmt: skip
 """Additional buffers of a worker."""
 

@@ -225,9 +225,12 @@ def test_a_create_sequence_is_the_same_workers_each_time(message_id: str, count:
     assert owner is not None
     assert 0 <= owner < count
     assert owner_of(create, count).worker == owner
-    assert owner_of(create, count).is_replaceable
+    assert (owner_of(create, count).is_replaceable, owner_of(create, count).offer) == (True, "")
     offering = envelope(control=CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:offered")), message_id=message_id)
-    assert not owner_of(offering, count).is_replaceable
+    assert (owner_of(offering, count).is_replaceable, owner_of(offering, count).offer) == (True, "urn:offered")
+    polling = EndpointReference(f"{MC_ANONYMOUS}1")  # its polls would not find another worker
+    offering = envelope(control=CreateSequence(polling, offer=Offer("urn:offered")), message_id=message_id)
+    assert (owner_of(offering, count).is_replaceable, owner_of(offering, count).offer) == (False, "urn:offered")
 
 
 def test_a_request_is_passed_on_with_all_that_is_known_of_it() -> None:

@@ -5,7 +5,8 @@ It decides nothing. ``inbound`` receives their messages and ends them; every oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
@@ -46,6 +47,8 @@ class InboundSequences:
         self.destinations: dict[str, RMDestination] = {}
         self.offered: dict[str, str] = {}
         """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
+        self.release_offer: Callable[[str], None] = lambda _offered: None
+        """Lets other workers accept an Offer."""
         self.creations = Creations()
         self.shares = Shares(policy.max_remembered)
         self.deadlines = Deadlines()
@@ -72,7 +75,18 @@ class InboundSequences:
         del self.destinations[destination.identifier]
         self.shares.forget(destination.identifier)
         self.creations.forget(destination)
-        self.offered.pop(destination.offered or "", None)
+        if destination.offered is not None:
+            self.offered.pop(destination.offered, None)
+            self.offer_unused(destination.offered)
+
+    def offer_unused(self, offered: str) -> None:
+        """Release an offered Identifier that no Sequence has, once that is durable."""
+        # Earlier, a crash would bring the Sequence back, while another worker has one with the same Offer.
+        self.commit.then(partial(self._released, offered), is_waited_for=False)
+
+    def _released(self, offered: str, now: float) -> None:
+        if offered not in self.offered:
+            self.release_offer(offered)
 
     def reply_patience(self) -> float | None:
         """Return the seconds for which a reply without an acknowledgement is retransmitted; None: without end."""

@@ -46,6 +46,8 @@ class Reception:
 
     sort_out: Callable[[Envelope, Origin], None] | None = None
     """Removes from an envelope, among several processes, the headers about Sequences that other processes own."""
+    claim_offer: Callable[[str], bool] | None = None
+    """Whether this process, among several, may accept the Offer of an Identifier."""
 
     def __init__(
         self,
@@ -95,6 +97,11 @@ class Reception:
         if self._engine.store.trouble and _is_new(envelope):
             refuse(exchange, b"No new messages are accepted for now; stored messages are still processed.\n")
             return
+        offer = _offer_in(envelope) if self.claim_offer is not None else None
+        if self.claim_offer is not None and offer is not None and not self.claim_offer(offer):
+            # The repeat reaches the process that has accepted it.
+            refuse(exchange, b"Another process answers this CreateSequence; send it again.\n", 1)
+            return
         self._unanswered.add(exchange)
         if refusal is None and envelope.sequence is not None and envelope.control is None:
             refusal = _mismatch(envelope, exchange.request.headers)
@@ -106,6 +113,9 @@ class Reception:
             self.envelopes.aside(partial(self.router, envelope), partial(self._routed, exchange, envelope))
         else:
             self._routed(exchange, envelope, routed)
+        sequences = self._engine.protocol.sequences
+        if offer is not None and offer not in sequences.offered:
+            sequences.offer_unused(offer)  # it was refused
 
     def _routed(self, exchange: Exchange, envelope: Envelope, routed: Routed | Fault) -> None:
         if self._engine.failure is not None:
@@ -164,8 +174,13 @@ def _mismatch(envelope: Envelope, headers: Mapping[bytes, bytes]) -> Fault | Non
     return addressing_fault(ACTION_MISMATCH, reason, header="Action")
 
 
-def refuse(exchange: Exchange, why: bytes) -> None:
-    exchange.respond(503, why, b"text/plain", retry_after(5))
+def _offer_in(envelope: Envelope) -> str | None:
+    create = envelope.control
+    return create.offer.identifier if isinstance(create, CreateSequence) and create.offer is not None else None
+
+
+def refuse(exchange: Exchange, why: bytes, seconds: int = 5) -> None:
+    exchange.respond(503, why, b"text/plain", retry_after(seconds))
 
 
 def refuse_after_failure(exchange: Exchange) -> None:

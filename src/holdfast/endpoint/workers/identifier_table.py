@@ -1,4 +1,4 @@
-"""IdentifierTable: the Identifiers that peers granted to the workers, in memory that all workers share.
+"""IdentifierTable: the Identifiers that peers granted or offered to the workers, in memory that all workers share.
 
 The supervisor creates the memory before it forks, so a claim survives a worker that is killed, until the next process
 of that worker announces the Sequences that it recovered. Each worker writes only its own segment. A lock makes "no
@@ -15,9 +15,10 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.sending.identifier_claims import DIGEST_BYTES, ClaimResult, GrantedIdentifier
 
-MOST_CLAIMS: Final = 65_536
+MOST_CLAIMS: Final = 262_144
 """Claims of one worker. Memory is used only for those that exist."""
 LOCK_ATTEMPTS: Final = 50
 LOCK_PAUSE: Final = 0.0002
@@ -90,21 +91,33 @@ class WorkerIdentifiers:
             self._give_back(slots)
         self._set_head(self._head(self._number)[0], is_announced=True)
 
-    def claim(self, granted: GrantedIdentifier) -> ClaimResult:
-        """Claim an Identifier, unless another worker does. A repeated claim of the same Sequence succeeds."""
+    def has(self, local_id: str) -> bool:
+        """Return whether a Sequence of this worker has a claim."""
+        return local_id in self._slots
+
+    def find(self, digest: bytes) -> tuple[int | None, bool]:
+        """Return the other worker that claims an Identifier, and whether it is sure that no further one does."""
+        heads = {other: self._head(other) for other in self._others}
+        holder = next((other for other, (used, _) in heads.items() if self._has(other, used, digest)), None)
+        return holder, holder is not None or all(is_announced for _, is_announced in heads.values())
+
+    def claim(self, granted: GrantedIdentifier, *, awaits_all: bool = True) -> ClaimResult:
+        """Claim an Identifier, unless another worker does. A repeated claim of the same Sequence succeeds.
+
+        Args:
+            awaits_all: Whether the result is unknown until every worker has announced its Sequences.
+        """
         if granted.local_id in self._slots:
             return ClaimResult.CLAIMED
         digest = granted.digest
         if not self._take_lock():
             return ClaimResult.UNKNOWN
         try:
-            for other in self._others:
-                used, is_announced = self._head(other)
-                # It may have granted it before it was killed.
-                if not is_announced:
-                    return ClaimResult.UNKNOWN
-                if self._has(other, used, digest):
-                    return ClaimResult.IN_USE
+            holder, is_sure = self.find(digest)
+            if holder is not None:
+                return ClaimResult.IN_USE
+            if awaits_all and not is_sure:
+                return ClaimResult.UNKNOWN
             return ClaimResult.CLAIMED if self._put(granted.local_id, digest) else ClaimResult.FULL
         finally:
             self._give_lock()
@@ -170,6 +183,52 @@ class WorkerIdentifiers:
         import fcntl
 
         fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+
+class OfferedIdentifiers:
+    """The Identifiers that clients offered for replies, as one worker of a host sees them.
+
+    An offered Identifier belongs to one Sequence (WS-RM 3.4). The workers record those that they have accepted. So
+    another worker can see whether a worker that does not run has accepted an Offer, and answer in its place if not.
+
+    Args:
+        claims: One worker's view of a table that has no other Identifiers.
+        number: Which worker.
+    """
+
+    def __init__(self, claims: WorkerIdentifiers, number: int) -> None:
+        self._claims = claims
+        self._number = number
+
+    def follow(self, sequences: InboundSequences) -> None:
+        """Replace what an earlier process of this worker accepted by the Offers of the recovered Sequences. Then delete
+        each record when its Sequence has been forgotten."""
+        self._claims.announce(map(_entry, sequences.offered))
+        sequences.release_offer = self._claims.release
+
+    def answerer(self, offer: str, owner: int, *, is_away: bool) -> int:
+        """Return the worker that answers a CreateSequence with this Offer: the one that has accepted it, if any.
+
+        Args:
+            owner: The worker that answers it otherwise.
+            is_away: Whether this worker may answer it instead, because the owner does not run.
+        """
+        if self._claims.has(offer):
+            return self._number
+        holder, is_sure = self._claims.find(_entry(offer).digest)
+        if holder is not None:
+            return holder
+        return self._number if is_away and is_sure else owner
+
+    def claim(self, offer: str) -> bool:
+        """Record an Offer before it is accepted; return False if another worker has it, or if that is unknown."""
+        # A worker that has not started yet can have it only if the number of workers has changed, or from an absence.
+        # The others do not wait for its start.
+        return self._claims.claim(_entry(offer), awaits_all=False) is ClaimResult.CLAIMED
+
+
+def _entry(offer: str) -> GrantedIdentifier:
+    return GrantedIdentifier(offer, "", offer)
 
 
 def _place(number: int, slot: int) -> int:

@@ -40,6 +40,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
 from holdfast.endpoint.workers.frames.large_answers import LargeAnswers, TicketExchange
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
+from holdfast.endpoint.workers.identifier_table import OfferedIdentifiers
 from holdfast.endpoint.workers.node_listener import FRAMED, NodeListener
 from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
 from holdfast.endpoint.workers.placement import AWAY, Loads, Placements
@@ -105,6 +106,7 @@ class Place:
         inbox: Its listening Unix socket. The socket outlives the worker, because requests of the others wait in it.
         taking: Socket on which it receives connections from other workers.
         giving: Socket for transferring connections to each worker, in their order.
+        offers: The Offers that the workers have accepted; None in a cluster.
     """
 
     worker: Worker
@@ -114,6 +116,7 @@ class Place:
     giving: tuple[socket.socket, ...]
     loads: Loads
     placements: Placements
+    offers: OfferedIdentifiers | None = None
 
 
 class Neighbours:
@@ -161,6 +164,9 @@ class Neighbours:
             nodes: The shared listening sockets for the other nodes of the cluster.
         """
         place = self._place
+        if place.offers is not None:
+            place.offers.follow(self._app.engine.protocol.sequences)
+            self._app.reception.claim_offer = place.offers.claim
         asking, accepting = (self._access.asking, self._access.accepting) if self._access is not None else (None, None)
         spooling = self._app.spooling_answers()
         self._server.spooling = self._inbox.spooling = self._app.spooling()
@@ -280,14 +286,21 @@ class Neighbours:
         """Whether an envelope is another worker's, which gets it then."""
         named = owner_of(envelope, self._count)
         if named.worker is not None and not named.identifiers:
-            if self._is_here(named.worker) or (named.is_replaceable and self._is_away(named.worker)):
-                return False
-            self._pass_on(exchange, named.worker % self._count)
-            return True
+            owner = self._answerer(named, named.worker % self._count)
+            if owner != self._number:
+                self._pass_on(exchange, owner)
+            return owner != self._number
         if not named.is_sought(self._app.reception.knows):
             return self._is_not_for_gateway(exchange)
         self._tasks.start(self._look_for(exchange, named))
         return True
+
+    def _answerer(self, named: Named, owner: int) -> int:
+        """Return the worker that answers an envelope now: its owner, or this one while that does not run."""
+        is_away = named.is_replaceable and self._is_away(owner)
+        if named.offer and (offers := self._place.offers) is not None:
+            return offers.answerer(named.offer, owner, is_away=is_away)
+        return self._number if is_away and not named.offer else owner
 
     def _is_not_for_gateway(self, exchange: Exchange) -> bool:
         """Whether this process is the gateway, which lets any worker answer an envelope without an owner."""

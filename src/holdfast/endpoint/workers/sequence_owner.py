@@ -87,11 +87,13 @@ class Named(msgspec.Struct, frozen=True):
         identifiers: Sequences of the envelope with Identifiers that the peer may have created: a worker that knows one
             is its owner. The peer may be a server with workers, so a number in one may be that of a worker there.
         is_replaceable: Whether another worker may answer it while its owner does not run.
+        offer: The Identifier that it offers, "" for none. A worker that has accepted the Offer is its owner.
     """
 
     worker: int | None = None
     identifiers: tuple[str, ...] = ()
     is_replaceable: bool = False
+    offer: str = ""
 
     def is_sought(self, knows: Callable[[str], bool]) -> bool:
         """Return whether the other workers must be asked for the owner.
@@ -124,15 +126,15 @@ def owner_of(envelope: Envelope, count: int) -> Named:
             return Named(worker_of(control.identifier), (control.identifier,))
         return Named(_worker_of_poller(control.address, count) if control.address else None)
     if isinstance(control, CreateSequence):
+        offer = control.offer.identifier if control.offer is not None else ""
         if control.acks_to.is_polled:
-            return Named(_worker_of_poller(control.acks_to.address, count))
+            return Named(_worker_of_poller(control.acks_to.address, count), offer=offer)
         # A repeat must find the worker that answered first, and another request with the same Offer one that refuses
         # it (WS-RM 3.4). A client may send no MessageID (gSOAP does).
-        name = control.offer.identifier if control.offer is not None else envelope.message_id
-        # If that worker does not run, a repeat gets another Sequence, and the first one expires unused; but an offered
-        # Sequence cannot belong to two workers.
+        name = offer or envelope.message_id
+        # If that worker does not run, a repeat without an Offer gets another Sequence, and the first expires unused.
         worker = zlib.crc32(name.encode()) % count if name else None
-        return Named(worker, is_replaceable=control.offer is None)
+        return Named(worker, is_replaceable=True, offer=offer)
     # A source names Sequences that were created here. A destination names Sequences with Identifiers that its server
     # made: a number in one is that of a worker there. Before CreateSequence existed (2003/03), each source made its
     # Identifiers. Either end may close or terminate a Sequence.

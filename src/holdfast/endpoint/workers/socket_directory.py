@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import stat
 import tempfile
 from pathlib import Path
 
+from holdfast.http.retry_after import spread
+
 PREFIX = "holdfast-sockets-"
 _NEW = "holdfast-new-"
 _LOCK = "lock"
+_AGAIN = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: %d\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class SocketDirectory:
@@ -33,6 +37,19 @@ class SocketDirectory:
 
     def delete(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def refuse_connections(taking: socket.socket) -> None:
+    """Answer the requests that came with their connections to a worker that has ended: they may be sent again."""
+    while True:
+        try:
+            _, descriptors, _, _ = socket.recv_fds(taking, 1, 1)
+        except BlockingIOError:
+            return
+        for descriptor in descriptors:
+            with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):
+                connection.setblocking(False)
+                connection.send(_AGAIN % spread(1))
 
 
 def delete_abandoned(parent: Path) -> None:

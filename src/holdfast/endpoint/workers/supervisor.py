@@ -32,12 +32,11 @@ from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
 from holdfast.endpoint.workers.agent_link import AgentEnded, AgentLink, urls_of_others
-from holdfast.endpoint.workers.identifier_table import IdentifierTable
+from holdfast.endpoint.workers.identifier_table import IdentifierTable, OfferedIdentifiers
 from holdfast.endpoint.workers.placement import AWAY, Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Place
-from holdfast.endpoint.workers.socket_directory import SocketDirectory
+from holdfast.endpoint.workers.socket_directory import SocketDirectory, refuse_connections
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged, clause
-from holdfast.http.retry_after import spread
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
@@ -57,8 +56,6 @@ LONGEST_REASON: Final = 1000
 """Characters of the reason why a worker could not start, with its remedy."""
 ORPHAN_GRACE: Final = 15.0
 """Seconds that a worker has to stop on its own after its supervisor has died."""
-
-_AGAIN = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: %d\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 @dataclass
@@ -201,6 +198,7 @@ class Supervisor:
         self._giving: list[socket.socket] = []
         self._loads = Loads(count)
         self._claims = claims or partial(_claims_in, IdentifierTable(count))
+        self._offers = IdentifierTable(count)
         self._placements = Placements()
         self._view = View("", {}, {}, {})
         self._unreachable: Mapping[str, str] = {}
@@ -315,6 +313,7 @@ class Supervisor:
             if other is not process:
                 other.inbox.close()
                 other.taking.close()
+        number = process.number
         place = Place(
             self._worker(process),
             self._paths,
@@ -323,6 +322,7 @@ class Supervisor:
             tuple(self._giving),
             self._loads,
             self._placements,
+            OfferedIdentifiers(self._offers.of(number), number) if self._agent is None else None,
         )
         post = Post(place, theirs, self._directory.path, self._messages, self._admin, lambda: self._hang_ups)
         if self._agent is not None:
@@ -395,7 +395,7 @@ class Supervisor:
     def _give_up(self, process: _Process) -> None:
         """Let another node have a worker that no longer runs here, and refuse what still waits for it."""
         assert self._agent is not None
-        _refuse_connections(process.taking)
+        refuse_connections(process.taking)
         process.inbox.close()  # which cuts the requests that wait in it: the others ask again, elsewhere
         os.unlink(process.path)
         process.inbox = _inbox(process.path)
@@ -543,6 +543,8 @@ class Supervisor:
             process.deaths = 0
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**process.deaths)
         process.deaths += 1
+        if pause == LONGEST_PAUSE:
+            refuse_connections(process.taking)  # it may not start at all
         process.start_at = time.monotonic() + pause
         log.error("worker.died", number=process.number, code=how, why=why, again_in=pause)
 
@@ -584,16 +586,3 @@ def _inbox(path: str) -> socket.socket:
 
 def _claims_in(table: IdentifierTable, number: int, epoch: int) -> IdentifierClaims:
     return table.of(number)
-
-
-def _refuse_connections(taking: socket.socket) -> None:
-    """Answer the requests that came with their connections to a worker that has ended: they may be sent again."""
-    while True:
-        try:
-            _, descriptors, _, _ = socket.recv_fds(taking, 1, 1)
-        except BlockingIOError:
-            return
-        for descriptor in descriptors:
-            with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):
-                connection.setblocking(False)
-                connection.send(_AGAIN % spread(1))
