@@ -47,8 +47,8 @@ class InboundSequences:
         self.destinations: dict[str, RMDestination] = {}
         self.offered: dict[str, str] = {}
         """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
-        self.release_offer: Callable[[str], None] = lambda _offered: None
-        """Lets other workers accept an Offer."""
+        self.release_offer: Callable[[str], None] | None = None
+        """Lets other workers accept an Offer; None without other workers."""
         self.creations = Creations()
         self.shares = Shares(policy.max_remembered)
         self.deadlines = Deadlines()
@@ -81,12 +81,13 @@ class InboundSequences:
 
     def offer_unused(self, offered: str) -> None:
         """Release an offered Identifier that no Sequence has, once that is durable."""
-        # Earlier, a crash would bring the Sequence back, while another worker has one with the same Offer.
-        self.commit.then(partial(self._released, offered), is_waited_for=False)
+        if self.release_offer is not None:
+            # Earlier, a crash would bring the Sequence back, while another worker has one with the same Offer.
+            self.commit.then(partial(self._release, self.release_offer, offered), is_waited_for=False)
 
-    def _released(self, offered: str, now: float) -> None:
+    def _release(self, release: Callable[[str], None], offered: str, now: float) -> None:
         if offered not in self.offered:
-            self.release_offer(offered)
+            release(offered)
 
     def reply_patience(self) -> float | None:
         """Return the seconds for which a reply without an acknowledgement is retransmitted; None: without end."""
