@@ -1,4 +1,7 @@
-"""Holdfast's destination of several processes in front of .NET clients, which must not notice."""
+"""Holdfast's destination of several processes in front of .NET clients, which must not notice.
+
+The clients are scripted ones, and Microsoft's. ``WCF_CLIENT`` names that program; without it, its test is skipped.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from crew import Crew
+from interop_cells import cell
+from wcf.grids import each_version
+from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
 from wcf.scripted_client import ScriptedWCFClient
 from wcf.wire import COMBINATIONS, Profile
 
@@ -18,7 +24,9 @@ from holdfast.endpoint.worker import worker_of
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")]
 
 MODULE = f"""
-import os, sys
+import os, pathlib, sys, time
+while pathlib.Path("wait").exists():
+    time.sleep(0.01)
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from wcf.destination import contract_app, text_of
 def write(message) -> None:
@@ -97,3 +105,20 @@ async def test_sessions_survive_workers_that_are_killed(crew: Crew) -> None:
     told = {line.split()[1] for line in crew.process.stdout.read().splitlines()}
     # Of a handler that was running when its process was killed: it is called again.
     assert told == {f"{number}-{one}" for number in range(CLIENTS) for one in range(MESSAGES)}
+
+
+@pytest.mark.wcf
+@pytest.mark.nightly
+@needs_the_client
+@each_version
+@cell(peer="WCF", role="destination", pattern="request/reply", setup="two workers, six clients", fault="a worker away")
+async def test_new_clients_do_not_notice_a_worker_that_does_not_start(
+    crew: Crew, profile: Profile, tmp_path: Path
+) -> None:
+    """Half of them offer a Sequence that selects it."""
+    url = await asyncio.to_thread(crew.url)
+    (tmp_path / "wait").touch()
+    await asyncio.to_thread(crew.kill, 1)
+    clients = [LiveWCFClient(url, **versions_of(profile)) for _ in range(CLIENTS)]
+    said = await asyncio.gather(*(one.run("open; echo 1..3; close") for one in clients))
+    assert [one.failed for one in clients] == [[]] * CLIENTS, said

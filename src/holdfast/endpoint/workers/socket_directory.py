@@ -3,6 +3,8 @@
 A directory belongs to the processes that hold its lock, which they inherit from the process that created it. If another
 process can acquire the lock, the directory belongs to no running process. So no process deletes the directory of a
 running one, whatever its process id.
+
+Also here: how requests that wait in the socket of a worker that does not run are refused.
 """
 
 from __future__ import annotations
