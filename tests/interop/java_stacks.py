@@ -19,7 +19,7 @@ def cxf(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
         **{"rm": versions.rm.value, "wsa": versions.addressing.value, "soap": versions.soap.value},
         **{"ordered": True, "offer": True, "retry": False, "store": "no", "interval": 300, "beside": False},
         **{"security": "no", "user": "alice", "mtom": False, "bytes": 0, "wsdl": "no", "policy": "no"},
-        **{"saml": "no", "method": "bearer"},
+        **{"saml": "no", "method": "bearer", "proves": False},
         **changed,
     }
 

@@ -32,25 +32,34 @@ final class Saml {
     private Saml() {
     }
 
-    /** Lets the bus of a client send an assertion of its own, and that of a service demand one. */
+    /**
+     * Lets the bus of a client send an assertion of its own, and that of a service demand one. A service that
+     * {@code proves} itself sends one, too: it posts its replies to a broker that demands assertions.
+     */
     static void use(Bus bus, Arguments arguments, boolean isService) {
         bus.setProperty(SecurityConstants.AUDIENCE_RESTRICTIONS, arguments.text("audience"));
         if (!arguments.text("security").equals("saml")) {
             bus.setProperty(SecurityConstants.SAML_CALLBACK_HANDLER, assertions(arguments));
             return;
         }
-        Map<String, Object> settings = new HashMap<>();
         // A receiver calls an assertion signed if its issuer signed it, and a sender only if the sender signs it, too.
-        settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " "
-            + (isService ? WSHandlerConstants.SAML_TOKEN_SIGNED : WSHandlerConstants.SAML_TOKEN_UNSIGNED));
         if (isService) {
-            settings.put("keys", Security.keys(arguments));
-            settings.put(WSHandlerConstants.SIG_VER_PROP_REF_ID, "keys");
-            bus.getInInterceptors().add(new WSS4JInInterceptor(settings));
-        } else {
-            settings.put(WSHandlerConstants.SAML_CALLBACK_REF, assertions(arguments));
-            bus.getOutInterceptors().add(new WSS4JOutInterceptor(settings));
+            Map<String, Object> demanded = action(WSHandlerConstants.SAML_TOKEN_SIGNED);
+            demanded.put("keys", Security.keys(arguments));
+            demanded.put(WSHandlerConstants.SIG_VER_PROP_REF_ID, "keys");
+            bus.getInInterceptors().add(new WSS4JInInterceptor(demanded));
         }
+        if (!isService || arguments.flag("proves")) {
+            Map<String, Object> sent = action(WSHandlerConstants.SAML_TOKEN_UNSIGNED);
+            sent.put(WSHandlerConstants.SAML_CALLBACK_REF, assertions(arguments));
+            bus.getOutInterceptors().add(new WSS4JOutInterceptor(sent));
+        }
+    }
+
+    private static Map<String, Object> action(String token) {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " " + token);
+        return settings;
     }
 
     private static CallbackHandler assertions(Arguments arguments) {
