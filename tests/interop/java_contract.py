@@ -130,6 +130,10 @@ class Caller:
         """Wait until everything is acknowledged, as it sees it."""
         await self._peer.ask("settle", caller=self._ticket, seconds=PATIENCE)
 
+    async def close(self) -> None:
+        """End its Sequence, whatever is acknowledged."""
+        await self._peer.ask("close", caller=self._ticket)
+
 
 async def connected(peer: JavaPeer, url: str, operation: Operation, **setup: Any) -> Caller:
     """A client that lives as long as the peer."""

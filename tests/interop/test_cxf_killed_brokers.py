@@ -45,8 +45,11 @@ KILLED = cell(peer="CXF", broker="broker", pattern="request/reply", service="slo
 
 
 async def broker_process(context: AsyncExitStack, directory: Path, url: str, lines: str, tables: str) -> Any:
-    """A broker in another process, with these settings of its forwarder, and these tables."""
-    broker = processes.broker(directory, url, timeout="60s", more=f"{lines}\n{tables}")
+    """A broker in another process, with these settings of its forwarder, and these tables.
+
+    It offers a Sequence for replies, and does not find out whether to: CXF sends a CreateSequence for its replies once.
+    """
+    broker = processes.broker(directory, url, timeout="60s", more=f"offer = true\n{lines}\n{tables}")
     config = directory / "broker.toml"
     config.write_text(f'allow_addresses = ["http://127.0.0.1"]\n{config.read_text()}')
     context.push_async_callback(broker.kill)

@@ -34,9 +34,10 @@ from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
 from wcf.wire import Profile
 
 import holdfast
-from holdfast.core.messages import CreateSequence, TerminateSequence
+from holdfast.core.messages import CloseSequence, CreateSequence, TerminateSequence
 
 ONE_WAY, LISTENS = "1.1 One-way, anonymous client", "1.4 One-way, addressable client"
+CLOSES = "1.3 Close of an incomplete Sequence"
 NO_MESSAGES, SECURE = "1.2 No application messages", "4.1 Secure one-way"
 OFFERS, NO_OFFER = "2.1 Request/reply, addressable client, Offer", "2.2 Request/reply, addressable client, no Offer"
 POLLS = "3.1 Request/reply, anonymous client that polls"
@@ -49,7 +50,7 @@ PEERS = {"metro": "Metro", "sandesha": "Sandesha2", "cxf": "CXF"}
 def _cells(role: str, stacks: dict[str, tuple[str, ...]]) -> pytest.MarkDecorator:
     found = []
     for scenario, names in stacks.items():
-        pattern = "one-way" if scenario in (ONE_WAY, LISTENS) else "request/reply"
+        pattern = "one-way" if scenario in (ONE_WAY, LISTENS, CLOSES) else "request/reply"
         for name in names:
             declared = cell(
                 peer=PEERS[name], role=role, setup=scenario, pattern=pattern, network="", versions=[VERSIONS]
@@ -103,6 +104,27 @@ async def test_a_client_completes_the_scenario_with_holdfast(
         await until(lambda: len(shop.numbers) >= COUNT)
     assert shop.numbers == list(range(1, COUNT + 1))
     assert wire.lost and wire.numbers().count(2) > 1
+
+
+@live
+@_cells("destination", {CLOSES: ("sandesha", "cxf")})
+@cell(fault="message 2 lost each time")
+async def test_a_client_closes_an_incomplete_sequence_of_holdfast(
+    peer: JavaPeer, tmp_path: Path, name: str, scenario: str
+) -> None:
+    """CXF closes it when its bus is shut down, and does not terminate it."""
+    shop, stack = Shop(tmp_path / "inbox", assurance="exactly-once"), STACKS[name]
+    async with running_destination(shop.app) as url, Wire(url, every_time=True) as wire:
+        caller = await connected(peer, wire.url, "notify", **stack.words(VERSIONS, **stack.anonymous))
+        await caller.call(1, COUNT)
+        await until(lambda: shop.numbers == [1, 3])
+        await caller.close()
+        (closed,) = {one.last_message_number for one in wire.controls(CloseSequence)}
+        assert closed == COUNT
+        finals = [one for answer in wire.answered if answer is not None for one in answer.acknowledgements if one.final]
+        assert finals and {one.ranges for one in finals} == {((1, 1), (3, 3))}
+        assert bool(wire.controls(TerminateSequence)) is (name == "sandesha")
+    assert shop.numbers == [1, 3]
 
 
 @live

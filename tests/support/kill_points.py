@@ -9,7 +9,7 @@ node that reaches the point kills its node: it is the one that removes the file.
 | ``confirmed`` | knows that such a batch is durable, and has answered no client |
 | ``claimed`` | has opened its store, so that it owns it, and has read nothing |
 | ``replay`` | has read a part of what its predecessor had stored, or nothing, if its cache has all |
-| ``copy`` | has copied a part of its content into the log (Kafka only) |
+| ``copy`` | has copied a part of its content into the log (Kafka only: PostgreSQL deletes rows, and copies none) |
 """
 
 from __future__ import annotations

@@ -25,10 +25,11 @@ def content_of(message: bytes) -> bytes:
 
 
 class Wire(LossyProxy):
-    """Notes every envelope that passes, and loses message 2 of each Sequence the first time."""
+    """Notes every envelope that passes, and loses message 2 of each Sequence the first time, or every time."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, every_time: bool = False) -> None:
         super().__init__(target, on_relayed=self._note)
+        self._every_time = every_time
         self.asked: list[Envelope] = []
         self.answered: list[Envelope | None] = []
         self.lost: list[Envelope] = []
@@ -39,7 +40,7 @@ class Wire(LossyProxy):
         if (
             sequence is not None
             and sequence.message_number == 2
-            and sequence not in (one.sequence for one in self.lost)
+            and (self._every_time or sequence not in (one.sequence for one in self.lost))
         ):
             self.lost.append(envelope)
             plan = _Plan(lose_request=True, lose_response=False, double=False, delay=None)

@@ -61,6 +61,9 @@ public final class Main {
             case "settle":
                 CALLERS.get(arguments.text("caller")).settle(arguments);
                 return "";
+            case "close":
+                CALLERS.get(arguments.text("caller")).close();
+                return "";
             default:
                 throw new IllegalArgumentException("no such verb: " + arguments.verb);
         }

@@ -168,4 +168,9 @@ final class Caller {
             Thread.sleep(10);
         }
     }
+
+    /** Ends its Sequence as a program does that ends, whatever is acknowledged. */
+    void close() {
+        bus.shutdown(true);
+    }
 }

@@ -2,6 +2,7 @@ package peer;
 
 import jakarta.xml.ws.BindingProvider;
 import java.io.Closeable;
+import java.io.IOException;
 import java.net.URI;
 import javax.xml.namespace.QName;
 
@@ -48,7 +49,11 @@ final class Caller {
     }
 
     /** Returns once every message is acknowledged and the session is ended. */
-    void settle(Arguments arguments) throws Exception {
+    void settle(Arguments arguments) throws IOException {
+        close();
+    }
+
+    void close() throws IOException {
         ((Closeable) contract).close();
     }
 }

@@ -114,4 +114,10 @@ final class Caller {
     void settle(Arguments arguments) throws Exception {
         SandeshaClient.waitUntilSequenceCompleted(client, TimeUnit.SECONDS.toMillis(arguments.number("seconds")));
     }
+
+    /** Closes its Sequence, whatever is acknowledged, and ends it. */
+    void close() throws Exception {
+        SandeshaClient.closeSequence(client);
+        SandeshaClient.terminateSequence(client);
+    }
 }
