@@ -34,12 +34,15 @@ from java_signers import (
     OURS,
     RM_1_1,
     demanding_policy,
+    encrypted_words,
     every_version,
     obedient,
+    ours,
     refuse_cxf,
     send_through_losses,
     signed_words,
 )
+from oasis_wire import Wire
 from saml import AUDIENCE, ISSUER, key_info, signed, unsigned
 from waiting import until
 from wcf.destination import running_destination
@@ -245,6 +248,29 @@ async def test_a_broker_between_two_cxf_signs_an_assertion_on_each_leg(
         assert before.counts.lost > 0
         assert behind.counts.lost > 0
     assert service.delivered("notify") == list(range(1, COUNT + 1))
+
+
+@pytest.mark.nightly
+@every_version
+@cell(role="destination", security="certificates and encryption", setup="an encrypted assertion")
+@cell(pattern="request/reply")
+async def test_an_encrypted_assertion_of_cxf_is_decrypted(
+    cxf_with_saml: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    """As ``SignedEncryptedSupportingTokens`` demands: WSS4J replaces the assertion by an EncryptedData."""
+    theirs = CXF.files(tmp_path).certificate
+    saml = holdfast.SamlTokenValidator(
+        {ISSUER: theirs}, audience=AUDIENCE, confirmations=["sender-vouches"], attesters=theirs
+    )
+    processor = ours(tmp_path, suite=SUITE, encrypt=holdfast.Encryption()).with_saml(saml)
+    shop = Shop(tmp_path / "inbox", processors=[processor])
+    users = noted_users(shop)
+    setup = {**encrypted_words(tmp_path, versions, suite=SUITE), **issued("2.0", "sender-vouches"), **ONCE}
+    async with running_destination(shop.app) as url, Wire(url) as wire:
+        caller = await connected(cxf_with_saml, wire.url, "echo", decoupled=False, **setup)
+        await caller.call(1, 1)
+        assert all(b"Assertion" not in block for one in wire.asked for block in one.headers)
+    assert users == ["alice"]
 
 
 @pytest.mark.nightly

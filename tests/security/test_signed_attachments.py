@@ -20,12 +20,15 @@ from oasis_wire import content_of
 from signers import issue
 
 import holdfast
+from holdfast.core.messages import Envelope
+from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.envelopes import attachments
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.exceptions import LimitExceeded
 from holdfast.testing import pair
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed, _Plan
+from holdfast.wire import decode, encode
 from holdfast.wire.attachments.references import XOP_NS
 from holdfast.wire.limits import DEFAULT
 
@@ -166,6 +169,21 @@ async def test_the_values_of_a_large_message_are_in_its_body(tmp_path: Path) -> 
 async def test_a_changed_attachment_reaches_no_handler(tmp_path: Path, kind: str) -> None:
     with pytest.raises(holdfast.PeerFault, match=r"InvalidSecurity|FailedAuthentication"):
         await call(tmp_path, kind, (BODY,), change=lambda data: data[:-1] + b"!")
+
+
+def test_the_log_names_soap_with_attachments(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also if the signature is over them, as WSS4J's is on request (SwA Profile 1.1): nothing of them is read."""
+    made = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, action="urn:a", to="http://shop/", body=b"<n/>")
+    made.message_id = "urn:m:1"
+    outbound = holdfast.MessageContext(made, "outbound", "source", {}, is_answer=False, to="http://shop/")
+    sender = processor(tmp_path, "signed", ours=True)
+    sender.outbound(outbound)
+    data = sender.encoded(outbound, encode(made))
+    context = holdfast.MessageContext(decode(data), "inbound", "destination", {}, is_answer=False, data=data)
+    context.envelope.attachments = b"any"
+    with pytest.raises(holdfast.ProcessingError):
+        processor(tmp_path, "signed", ours=False).inbound(context)
+    assert "SOAP with Attachments), which are not supported in signed messages" in caplog.text
 
 
 # --- out --------------------------------------------------------------------------------------------------------------

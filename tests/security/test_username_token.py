@@ -281,6 +281,22 @@ async def test_what_proves_nothing_is_refused_with_one_of_two_texts(tmp_path: Pa
     assert not any("alice" in text or "eve" in text or "secret" in text for text in texts.values())
 
 
+@pytest.mark.parametrize(
+    "trust", ["http://schemas.xmlsoap.org/ws/2005/02/trust", "http://docs.oasis-open.org/ws-sx/ws-trust/200512"]
+)
+async def test_the_log_names_the_mode_message_of_wcf(
+    tmp_path: Path, trust: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a client begins with a request for a token, which has no Security header."""
+    async with Served(tmp_path / "in") as served:
+        request = re.sub(rb"(<(?:\w+:)?Action[^>]*>)[^<]*", rb"\g<1>" + f"{trust}/RST/Issue".encode(), create(""))
+        assert (await served.post(request)).status_code == 500
+        assert "security mode Message, which is not supported: set TransportWithMessageCredential" in caplog.text
+        caplog.clear()
+        assert (await served.post(create(""))).status_code == 500
+    assert "security.refused" in caplog.text and "Message, which" not in caplog.text
+
+
 async def test_a_token_is_accepted_once_even_after_a_restart(tmp_path: Path) -> None:
     request = create(header(digest_token()))
     async with Served(tmp_path / "in", nonces=tmp_path / "nonces.db") as served:

@@ -1,7 +1,8 @@
 """Encrypted messages: parts of an envelope, encrypted and decrypted (SOAP Message Security 1.1, section 9).
 
 Of XML Encryption it accepts one shape: one EncryptedKey in the Security header, for the endpoint's own certificate, and
-EncryptedData in three places: as the content of the Body, in an EncryptedHeader, and instead of the signature. Each is
+EncryptedData in four places: as the content of the Body, in an EncryptedHeader, instead of the signature, and instead
+of a token, where it may be in an EncryptedAssertion. Each is
 found by its position, and everything is read before anything is decrypted. After that, whatever makes no sense fails
 alike: a wrong key, bad padding, content that is not XML, nested encryption.
 """
@@ -25,8 +26,10 @@ from holdfast.exceptions import EnvelopeError
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.header import USERNAME_TOKEN, Invalid
 from holdfast.security.names import (
+    ASSERTIONS,
     CIPHERS,
     DS,
+    ENCRYPTED_ASSERTION,
     ENCRYPTED_HEADER,
     ENCRYPTED_KEY,
     RSA_OAEP,
@@ -78,7 +81,7 @@ _TYPES: Final[dict[Place, str]] = {
     "body": XENC + "Content",
     **dict.fromkeys(("header", "signature", "token"), XENC + "Element"),
 }
-_TOKENS: Final = frozenset({USERNAME_TOKEN, SIGNATURE_CONFIRMATION})
+_TOKENS: Final = frozenset({USERNAME_TOKEN, SIGNATURE_CONFIRMATION, *ASSERTIONS})
 """Parts of the Security header that may be encrypted as the place "token"."""
 _DIGESTS: Final = {SHA1: SHA1, SHA256: SHA256}
 _MASKS: Final = {XENC11 + "mgf1sha1": SHA1, XENC11 + "mgf1sha256": SHA256}
@@ -184,6 +187,10 @@ class EncryptedMessage:
     def hides_signature(self) -> bool:
         return any(part.place == "signature" for part in self.parts)
 
+    @property
+    def hides_token(self) -> bool:
+        return any(part.place == "token" for part in self.parts)
+
     def decrypt(self, message: SecuredMessage, credential: Credential) -> Decrypted:
         """Decrypt all parts. The message given is of no use afterwards."""
         key = credential.unwrap(self._wrapped, KEY_BYTES[self.cipher], digest=self._digest, mask=self._mask)
@@ -227,7 +234,12 @@ def is_encrypted(message: SecuredMessage) -> bool:
     return message.security.element.find(_KEY) is not None
 
 
-def read_encrypted(message: SecuredMessage, own: Certificate, ciphers: Collection[str]) -> EncryptedMessage:
+def read_encrypted(
+    message: SecuredMessage,
+    own: Certificate,
+    ciphers: Collection[str],
+    in_security: Literal["signature", "token"] = "signature",
+) -> EncryptedMessage:
     """Find the encrypted parts of a message, before any of them is decrypted.
 
     The EncryptedKey names the certificate in one of the four forms (X.509 Certificate Token Profile 1.1, section 3.4),
@@ -247,7 +259,7 @@ def read_encrypted(message: SecuredMessage, own: Certificate, ciphers: Collectio
         if not key.name or reference.get("URI") != f"#{key.name}":
             raise Invalid("a part is encrypted with another key")
 
-    read, cipher, is_signed_first = read_parts(message, ciphers, check_key, "signature")
+    read, cipher, is_signed_first = read_parts(message, ciphers, check_key, in_security)
     return EncryptedMessage(read, cipher, is_signed_first, key.wrapped, key.digest, key.mask)
 
 
@@ -374,8 +386,13 @@ def _places(message: SecuredMessage, in_security: Place) -> Iterable[tuple[etree
     for block in message.header:
         if block.tag == ENCRYPTED_HEADER:
             yield only(block, XENC, "EncryptedData"), "header", block
-    for part in message.security.element.findall(_DATA):
+    security = message.security.element
+    for part in security.findall(_DATA):
+        if in_security == "signature" and security.find(_SIGNATURE) is not None:
+            raise Invalid("a token is encrypted, such as an assertion, which is not supported here: see with_saml()")
         yield part, in_security, part
+    for part in security.findall(ENCRYPTED_ASSERTION):
+        yield only(part, XENC, "EncryptedData"), in_security, part
 
 
 def _read_data(

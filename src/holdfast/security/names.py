@@ -25,6 +25,7 @@ SAML_2: Final = "urn:oasis:names:tc:SAML:2.0:assertion"
 SAML_1: Final = "urn:oasis:names:tc:SAML:1.0:assertion"
 ASSERTIONS: Final = {f"{{{SAML_2}}}Assertion": "2.0", f"{{{SAML_1}}}Assertion": "1.1"}
 """Name of an assertion -> its version. SAML 1.1 has the namespace of 1.0."""
+ENCRYPTED_ASSERTION: Final = f"{{{SAML_2}}}EncryptedAssertion"
 ASSERTION_IDS: Final = {"2.0": "ID", "1.1": "AssertionID"}
 """Version -> the attribute with an assertion's name."""
 _SAML_PROFILE: Final = "http://docs.oasis-open.org/wss/oasis-wss-saml-token-profile-1."
@@ -41,6 +42,8 @@ CONVERSATION_2005: Final = "http://schemas.xmlsoap.org/ws/2005/02/sc"
 TRUST_1_3: Final = "http://docs.oasis-open.org/ws-sx/ws-trust/200512"
 CONVERSATION_1_3: Final = "http://docs.oasis-open.org/ws-sx/ws-secureconversation/200512"
 CONVERSATIONS: Final = (CONVERSATION_2005, CONVERSATION_1_3)
+NEGOTIATIONS: Final = (f"{TRUST_2005}/RST/Issue", f"{TRUST_1_3}/RST/Issue")
+"""Actions with which a client of WCF in the security mode Message negotiates a token."""
 
 DS: Final = "http://www.w3.org/2000/09/xmldsig#"
 EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"

@@ -61,6 +61,7 @@ from holdfast.wire.text import escape, escape_attribute
 
 MAX_REFERENCES: Final = 64
 """Maximum number of parts that a signature may name. Metro names each of its headers twice."""
+UNSIGNED_ATTACHMENTS: Final = "it has attachments (SOAP with Attachments), which are not supported in signed messages"
 MAX_OF_ONE: Final = 3
 """How often it may name one part. Metro names an addressing header three times if the policy has several versions."""
 

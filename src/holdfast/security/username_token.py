@@ -42,6 +42,7 @@ from holdfast.security.names import (
     FAILED_AUTHENTICATION_REASON,
     INVALID_SECURITY,
     INVALID_SECURITY_REASON,
+    NEGOTIATIONS,
     SECURITY,
     USES_SEQUENCE_STR,
 )
@@ -61,6 +62,10 @@ _SAME_STAMP: Final = 0.05
 TIMESTAMPED: Final = "holdfast.security.timestamped"
 """Note of a request with a Timestamp: its answer has one, too."""
 _WRONG: Final = "unknown user or wrong password"
+_NEGOTIATES: Final = (
+    "The client negotiates a token, as WCF does in the security mode Message, which is not supported: "
+    "set TransportWithMessageCredential there"
+)
 MAX_WHY: Final = 500
 """Maximum characters of the reason for which an answer is not accepted: it may have names that the peer chose."""
 REMEMBERED: Final = 10_000
@@ -443,6 +448,8 @@ def refused(context: MessageContext, error: Invalid | Unproven, user: str = "") 
     The error that refuses an answer tells the cause: it stays in this endpoint.
     """
     why = str(error)
+    if context.envelope.action in NEGOTIATIONS:
+        why = f"{clause(why)}. {_NEGOTIATES}"
     tell_refusal(context, why, user)
     code, reason = INVALID_SECURITY, INVALID_SECURITY_REASON
     if isinstance(error, Unproven):

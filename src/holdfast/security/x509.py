@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from lxml import etree
 
@@ -58,6 +58,7 @@ from holdfast.security.signature import (
 )
 from holdfast.security.signed_message import (
     SUITES,
+    UNSIGNED_ATTACHMENTS,
     CertifiedMessage,
     SecuredMessage,
     Signing,
@@ -415,7 +416,9 @@ class X509(Processor):
         a stranger cannot do so either. Only an encrypted signature must be decrypted before.
         """
         now, soap, own = time.time(), context.envelope.soap, self._decrypting
-        encrypted = read_encrypted(secured, own.certificate, self._ciphers)
+        may_hide_token = self._checks_assertion(context) and not encrypt.signature
+        place: Literal["signature", "token"] = "token" if may_hide_token else "signature"
+        encrypted = read_encrypted(secured, own.certificate, self._ciphers, place)
         _check_as_agreed(encrypted, encrypt)
         if not encrypted.hides_signature:
             return self._open_signed(context, secured, encrypted)
@@ -434,7 +437,8 @@ class X509(Processor):
         self, context: MessageContext, secured: SecuredMessage, encrypted: EncryptedMessage
     ) -> tuple[_Proof, bytes]:
         now, soap, own = time.time(), context.envelope.soap, self._decrypting
-        message = self._read(context, secured)
+        # The assertion that is encrypted cannot name the key: nothing is decrypted before the signature is checked.
+        message = read_signature(secured) if encrypted.hides_token else self._read(context, secured)
         signer = self._signer(context, message, now)
         check_value(message, signer[0], self._suite)
         signed = None
@@ -530,7 +534,7 @@ class X509(Processor):
     def _check(self, context: MessageContext, now: float) -> _Proof:
         secured = read_secured(context.data, context.envelope.soap)
         if context.envelope.attachments:
-            raise Invalid("the attachments are not signed")
+            raise Invalid(UNSIGNED_ATTACHMENTS)
         if self._encryption is None and is_encrypted(secured):
             raise Invalid("it is encrypted: give encrypt=Encryption()")
         if self._encryption is not None and context.envelope.fault is None:
@@ -542,8 +546,11 @@ class X509(Processor):
 
     def _read(self, context: MessageContext, secured: SecuredMessage) -> CertifiedMessage:
         """Find the signature of a message, and the assertion that it must be over."""
-        is_checked = self._assertions is not None and not context.is_answer
+        is_checked = self._checks_assertion(context)
         return read_signature(secured, carried_assertion(secured.security) if is_checked else None)
+
+    def _checks_assertion(self, context: MessageContext) -> bool:
+        return self._assertions is not None and not context.is_answer
 
     def _signer(self, context: MessageContext, message: CertifiedMessage, now: float) -> tuple[Certificate, Owner]:
         """Return the certificate that a message names, which is trusted, and its owner."""
@@ -583,6 +590,8 @@ def _check_as_agreed(encrypted: EncryptedMessage, encrypt: Encryption) -> None:
         raise Invalid("the Body is not encrypted")
     if encrypted.hides_signature != encrypt.signature:
         raise Invalid(f"the signature is {'not ' * encrypt.signature}encrypted: see signature=")
+    if encrypted.hides_token and not encrypted.is_signed_first:
+        raise Invalid("the assertion was encrypted before signing: the signature must be over the assertion")
     if encrypted.is_signed_first == encrypt.before_signing:
         order = "after" if encrypt.before_signing else "before"
         raise Invalid(f"it was encrypted {order} signing: see before_signing=")

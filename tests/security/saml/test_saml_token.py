@@ -115,6 +115,24 @@ def test_the_subject_becomes_the_user_and_the_issuer_the_session(tmp_path: Path,
     assert (again.user, again.session) == (context.user, context.session), "a new assertion continues a Sequence"
 
 
+HIDDEN = b'<x:EncryptedData xmlns:x="http://www.w3.org/2001/04/xmlenc#"/>'
+WRAPPED = b'<a:EncryptedAssertion xmlns:a="%b">%b</a:EncryptedAssertion>' % (SAML_2.encode(), HIDDEN)
+
+
+@pytest.mark.parametrize("content", [HIDDEN, WRAPPED], ids=["as WSS4J does", "as SAML 2.0 does"])
+def test_an_encrypted_assertion_is_refused_by_name(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert refusal(validator(tmp_path), message(content)) == "InvalidSecurity"
+    assert "EncryptedAssertion" in caplog.text and "not supported" in caplog.text
+
+
+def test_a_source_does_not_send_an_encrypted_assertion(tmp_path: Path) -> None:
+    (tmp_path / "assertion.xml").write_bytes(WRAPPED)
+    with pytest.raises(ConfigurationError, match=r"EncryptedAssertion.*not supported"):
+        saml_token.end_of_assertion(tmp_path / "assertion.xml")
+
+
 @every_version
 async def test_messages_arrive_with_their_subject(tmp_path: Path, version: str) -> None:
     got: list[Message] = []

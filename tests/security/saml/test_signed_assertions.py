@@ -38,14 +38,17 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.http.exchange import Request
-from holdfast.security.certificates import Credential
+from holdfast.security.certificates import Certificate, Credential
+from holdfast.security.encryption import Replacing, key_in_message, write_encrypted_key
 from holdfast.security.header import security_block
 from holdfast.security.names import (
+    CIPHERS,
     DS,
     EXCLUSIVE_C14N,
     INVALID_SECURITY,
     INVALID_SECURITY_REASON,
     RSA_SHA256,
+    SAML_2,
     SECURITY,
     STR_TRANSFORM,
     WSSE,
@@ -145,7 +148,10 @@ def received(processor: X509, data: bytes, shown: Issued | None = None) -> Messa
     """
     certificate = None if shown is None else PeerCertificate(hashlib.sha256(_der(shown)).hexdigest())
     request = Request("POST", "/", {}, data, "127.0.0.1:1", secure=True, certificate=certificate)
-    context = MessageContext(decode(data), "inbound", "destination", {}, is_answer=False, data=data, request=request)
+    told: dict[str, Any] = {"is_answer": False, "request": request}
+    context = MessageContext(decode(data), "inbound", "destination", {}, data=data, **told)
+    data = processor.received(context, data)
+    context = MessageContext(decode(data), "inbound", "destination", context.notes, data=data, **told)
     processor.inbound(context)
     return context
 
@@ -559,6 +565,115 @@ def test_a_key_of_another_form_is_refused(
     info = f'<d:KeyInfo xmlns:d="{DS}">{key}</d:KeyInfo>'
     data = message(tmp_path, assertion(version, method="holder-of-key", key=info))
     why_refused(shop(tmp_path), data, caplog)
+
+
+# --- encrypted assertions ---------------------------------------------------------------------------------------------
+
+
+def hidden(directory: Path, data: bytes, *, wrapped: bool = False, late: bool = False, tag: str = "Assertion") -> bytes:
+    """A signed message whose Body and assertion are encrypted for the shop.
+
+    Args:
+        directory: For files.
+        data: The message.
+        wrapped: Whether the EncryptedData is in an EncryptedAssertion.
+        late: Whether the key stands behind the signature, as if that was over what is encrypted.
+        tag: Local name of the part that is encrypted instead of the assertion.
+    """
+    envelope, key, certificate = etree.fromstring(data), bytes(range(32)), Certificate(SHOP.found)
+    security = envelope.find(f".//{SECURITY}")
+    assert security is not None
+    replacing = Replacing(CIPHERS["aes256-cbc"], key, key_in_message("_k"), "_k")
+    replacing.body(envelope, SOAP.V1_2)
+    part = next(one for one in security if etree.QName(one).localname == tag)
+    replacing.element(part, "token")
+    if wrapped:
+        found = security.find("{*}EncryptedData")
+        wrapper = etree.Element(f"{{{SAML_2}}}EncryptedAssertion")
+        security.replace(found, wrapper)
+        wrapper.append(found)
+    (made,) = elements_of(write_encrypted_key(certificate, "thumbprint", certificate.wrap(key), "_k", replacing.list()))
+    security.insert(len(security) if late else 1, made)
+    return etree.tostring(envelope)
+
+
+@every_version
+@pytest.mark.parametrize("wrapped", [False, True], ids=["as WSS4J does", "as SAML 2.0 does"])
+def test_an_encrypted_assertion_counts_once(tmp_path: Path, version: str, wrapped: bool) -> None:
+    checks = shop(tmp_path, encrypt=Encryption())
+    data = hidden(tmp_path, message(tmp_path, assertion(version)), wrapped=wrapped)
+    assert b"alice</" not in data
+    context = received(checks, data)
+    assert context.user == "alice" and not context.headers
+    with pytest.raises(MessageFlowError):
+        received(checks, data)
+
+
+def test_a_changed_encrypted_assertion_is_refused_alike_whatever_was_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once its signature was received, nothing is decrypted any more: so nobody can try out changes."""
+    checks, found = shop(tmp_path, encrypt=Encryption()), set[str]()
+    for at in (0, 40, 200, -2):
+        envelope = etree.fromstring(hidden(tmp_path, message(tmp_path, assertion())))
+        value = envelope.findall(f".//{SECURITY}/{{*}}EncryptedData//{{*}}CipherValue")[0]
+        plain = bytearray(base64.b64decode(value.text or ""))
+        plain[at] ^= 1
+        value.text = base64.b64encode(plain).decode()
+        caplog.clear()
+        with pytest.raises(ProcessingError) as raised:
+            received(checks, etree.tostring(envelope))
+        found.add(f"{raised.value.code} {raised.value.message}")
+        with pytest.raises(MessageFlowError):
+            received(checks, etree.tostring(envelope))
+    assert found == {f"{INVALID_SECURITY} {INVALID_SECURITY_REASON}"}
+
+
+WRONG: dict[str, tuple[Callable[[Path], bytes], str]] = {
+    "encrypted before it was signed": (
+        lambda one: hidden(one, message(one, assertion()), late=True),
+        "before signing",
+    ),
+    "none, but a Timestamp": (lambda one: hidden(one, message(one, assertion()), tag="Timestamp"), "Timestamp"),
+    "the certificate": (lambda one: hidden(one, message(one, assertion()), tag="BinarySecurityToken"), ""),
+    "one encrypted, and one not": (
+        lambda one: hidden(one, message(one, assertion(), assertion(name="_a2"))),
+        "2 assertions",
+    ),
+    "it is not signed": (
+        lambda one: hidden(one, changed(message(one, assertion()), lambda two: _unsign(two, "_a1"), ALICE, one)),
+        "is not signed",
+    ),
+    "it names the key": (
+        lambda one: hidden(one, message(one, of_holder(ALICE), held=True)),
+        "a KeyIdentifier of the type",
+    ),
+}
+
+
+def _unsign(security: etree._Element, name: str) -> None:
+    reference = the_reference(security, f"#{name}")
+    parent = reference.getparent()
+    assert parent is not None
+    parent.remove(reference)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_encrypted_assertion_is_refused(tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    make, why = WRONG[what]
+    with pytest.raises(ProcessingError) as raised:
+        received(shop(tmp_path, encrypt=Encryption()), make(tmp_path))
+    assert (raised.value.code, raised.value.message) == (INVALID_SECURITY, INVALID_SECURITY_REASON)
+    assert why in caplog.text
+
+
+def test_an_encrypted_assertion_is_refused_by_name_where_none_is_expected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = X509(*SHOP.files(tmp_path), trusted=authority().files(tmp_path).certificate, encrypt=Encryption())
+    with pytest.raises(ProcessingError):
+        received(alone, hidden(tmp_path, message(tmp_path, assertion())))
+    assert "a token is encrypted, such as an assertion, which is not supported here: see with_saml()" in caplog.text
 
 
 # --- both ends --------------------------------------------------------------------------------------------------------

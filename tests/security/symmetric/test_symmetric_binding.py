@@ -270,7 +270,7 @@ def test_the_log_names_the_attachments_of_an_answer(tmp_path: Path, caplog: pyte
     context.envelope.attachments = b"any"
     with pytest.raises(ProcessingError):
         exchange.processor.inbound(context)
-    assert "the attachments are not signed" in caplog.text
+    assert "SOAP with Attachments), which are not supported in signed messages" in caplog.text
 
 
 def test_a_fault_that_is_not_protected_is_told_and_not_believed(

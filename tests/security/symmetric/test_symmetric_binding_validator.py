@@ -231,7 +231,7 @@ async def test_the_log_names_the_attachments_of_a_request(tmp_path: Path, caplog
         answer = await served.post(package, {"Content-Type": media})
         assert code_of(answer.content) == INVALID_SECURITY
         assert not served.sequences
-    assert "the attachments are not signed" in caplog.text
+    assert "SOAP with Attachments), which are not supported in signed messages" in caplog.text
 
 
 async def test_a_message_without_a_user_name_is_refused(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ from holdfast.security.header import (
 )
 from holdfast.security.names import (
     ASSERTIONS,
+    ENCRYPTED_ASSERTION,
     SECURITY,
+    XENC,
     Confirmation,
     SuiteName,
 )
@@ -55,6 +57,10 @@ SETTLED: Final = 2.0
 """Seconds after which a file system gives another change of a file another time."""
 LONGEST: Final = 86_400.0
 """Maximum seconds from the issue of an assertion to its end."""
+_ENCRYPTED: Final = (
+    "the assertion is encrypted (EncryptedAssertion), which is not supported, except by a destination whose messages "
+    "are signed and encrypted: use https instead"
+)
 _TIMESTAMPED: Final = "holdfast.security.saml.timestamped"
 
 
@@ -419,6 +425,8 @@ class SamlTokenValidator(Processor):
 
 def _assertion_in(security: Security) -> Assertion:
     found = [one for one in security.element if one.tag in ASSERTIONS]
+    if not found and any(one.tag in (ENCRYPTED_ASSERTION, f"{{{XENC}}}EncryptedData") for one in security.element):
+        raise Invalid(_ENCRYPTED)
     if len(found) != 1:
         raise Invalid(f"{len(found)} assertions, not 1")
     return read_assertion(found[0])
@@ -460,6 +468,8 @@ def _sendable(data: bytes) -> tuple[str, Assertion]:
     """
     text = as_utf8(data).strip()
     element = parse_element(text)
+    if element.tag == ENCRYPTED_ASSERTION:
+        raise Invalid(_ENCRYPTED)
     if len(text) > MAX_FILE or element.tag not in ASSERTIONS:
         raise Invalid("it is not an assertion of SAML 1.1 or 2.0, or very long")
     return text.decode(), read_assertion(element)

@@ -25,7 +25,7 @@ from holdfast.security.names import (
     SymmetricSuiteName,
 )
 from holdfast.security.signature import encoded
-from holdfast.security.signed_message import check_part, read_secured
+from holdfast.security.signed_message import UNSIGNED_ATTACHMENTS, check_part, read_secured
 from holdfast.security.symmetric.endorsement import Endorsing
 from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name
 from holdfast.security.symmetric.protected_message import (
@@ -237,7 +237,7 @@ class ClientProtection:
         try:
             if not isinstance(found, Opened):
                 # Without attachments, :meth:`received` was called.
-                raise Invalid("the attachments are not signed" if context.envelope.attachments else str(found))
+                raise Invalid(UNSIGNED_ATTACHMENTS if context.envelope.attachments else str(found))
             drop_comments(context, found.message.body)
         except Invalid as error:
             raise refused(context, error) from None

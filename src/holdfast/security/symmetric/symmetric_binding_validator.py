@@ -40,6 +40,7 @@ from holdfast.security.names import (
 from holdfast.security.nonces import RefusedSignatures
 from holdfast.security.signature import ID, check_named_token, check_signable
 from holdfast.security.signed_message import (
+    UNSIGNED_ATTACHMENTS,
     SecuredMessage,
     SignedMessage,
     check_part,
@@ -307,7 +308,7 @@ class SymmetricBindingValidator(Processor):
             if isinstance(proof, _Repeated):
                 raise repeated(context, self._clients.nonces, "")
             if context.envelope.attachments:  # then :meth:`received` is not called
-                raise Invalid("the attachments are not signed")
+                raise Invalid(UNSIGNED_ATTACHMENTS)
             if not isinstance(proof, _Proof):
                 raise proof or Invalid("no Security header")
             self._accept(context, proof, self._clients.clock())

@@ -147,11 +147,20 @@ final class Security {
         bus.getOutFaultInterceptors().add(new WSS4JOutInterceptor(settings));
     }
 
-    /** Signs requests with an assertion in them. If it confirms the key, the signature names the key by it. */
+    /**
+     * Signs requests with an assertion in them, and encrypts that, too, if it encrypts. If the assertion confirms the
+     * key, the signature names the key by it.
+     */
     private static void carry(Bus bus, Map<String, Object> settings, Arguments arguments, boolean isService) {
         settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " "
             + (isService ? WSHandlerConstants.SIGNATURE + " " : "") + WSHandlerConstants.SAML_TOKEN_SIGNED);
         settings.put(WSHandlerConstants.SAML_CALLBACK_REF, bus.getProperty(SecurityConstants.SAML_CALLBACK_HANDLER));
+        if (arguments.text("security").equals("encryption")) {
+            settings.put(WSHandlerConstants.ACTION, settings.get(WSHandlerConstants.ACTION) + " "
+                + WSHandlerConstants.ENCRYPTION);
+            settings.put(WSHandlerConstants.ENCRYPTION_PARTS, settings.get(WSHandlerConstants.ENCRYPTION_PARTS)
+                + ";{Element}{" + WSConstants.SAML2_NS + "}Assertion");
+        }
         if (arguments.text("method").equals("holder-of-key")) {
             String parts = (String) settings.get(WSHandlerConstants.SIGNATURE_PARTS);
             settings.put(WSHandlerConstants.SIGNATURE_PARTS, parts + ";{}{}STRTransform");
