@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import Destination, NotAcknowledged, PeerFault, Source, SourcePolicy, sync
+from holdfast import (
+    Attachment,
+    Destination,
+    NotAcknowledged,
+    PeerFault,
+    Source,
+    SourcePolicy,
+    Versions,
+    WithAttachments,
+    sync,
+)
+from holdfast.core.versions import ALL_VERSIONS
 from holdfast.endpoint.envelopes.message import ApplicationFault
 from holdfast.endpoint.source import replies
 from holdfast.store.memory import MemoryStore
@@ -174,3 +185,27 @@ async def test_the_blocking_source_says_so_from_its_own_thread(serve: Any) -> No
                 source.reply("urn:one", timeout=0.2)
 
     await asyncio.to_thread(ask)
+
+
+@pytest.mark.parametrize("offer", [None, False])
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=lambda v: f"{v.rm}-{v.addressing}-{v.soap}")
+async def test_a_reply_is_whole_whether_or_not_it_comes_in_a_sequence(
+    serve: Any, versions: Versions, offer: bool | None
+) -> None:
+    block = b'<u:Usage xmlns:u="urn:test">9</u:Usage>'
+    app = Destination(":memory:")
+
+    @app.on(PRICE)
+    def price(message: Any) -> WithAttachments:
+        if message.body.text == "unicorn":
+            raise ApplicationFault("none left", detail="<d/>", headers=block)
+        return WithAttachments("<price/>", [Attachment(b"a picture", "image/png", "1@test")], block)
+
+    async with Source((await serve(app)).url, ":memory:", versions=versions, offer=offer) as source:
+        reply = await source.request("<n>1</n>", action=PRICE, message_id="urn:one", timeout=60)
+        with pytest.raises(PeerFault) as raised:
+            await source.request("<n>unicorn</n>", action=PRICE, timeout=60)
+    assert reply.header_bytes == raised.value.header_bytes == block
+    assert [one.content for one in reply.attachments] == [b"a picture"]
+    assert (reply.body.tag, reply.relates_to, reply.action) == ("price", "urn:one", f"{PRICE}Response")
+    assert (raised.value.message, raised.value.detail is not None) == ("none left", True)

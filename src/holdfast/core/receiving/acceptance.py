@@ -27,9 +27,9 @@ from holdfast.core.receiving.acknowledgements import Acknowledgements, asks
 from holdfast.core.receiving.answers import AnswerSender, fault_fields
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import record_of
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
-from holdfast.core.records import Record
 from holdfast.core.rm_destination.destination import RMDestination, Verdict
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.hooks import Forwarders
@@ -392,11 +392,7 @@ class Acceptance:
                 outbox.hooks.forwarders.replied(outbox, number, envelope, incoming.now)
             return
         outbox.receive_reply(number)
-        record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)
-        record.relates_to = envelope.relates_to
-        record.soap, record.attachments = envelope.soap.value, envelope.attachments
-        record.transport = envelope.transport
-        self._inbound.take_plain(record)
+        self._inbound.take_plain(record_of(None, envelope, False, incoming.now))
 
     def _receive_plain_again(self, incoming: Incoming, now: float) -> None:
         incoming.now = now

@@ -99,13 +99,12 @@ class InboundSequences:
         self.shares.use(policy.max_remembered)
 
 
-def record_of(destination: RMDestination, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
-    """Return the record to store for a message."""
+def record_of(destination: RMDestination | None, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
+    """Return the record to store for a message, or for a reply without a Sequence (``destination`` is None)."""
     sequence = envelope.sequence
-    assert sequence is not None
     return Record(
-        destination.identifier,
-        sequence.message_number,
+        destination.identifier if destination is not None else "",
+        sequence.message_number if sequence is not None else 0,
         envelope.action,
         envelope.body,
         now,
