@@ -46,6 +46,18 @@ async def test_the_reply_of_a_service_comes_back_through_a_broker(run_broker, ru
             reply.done()
 
 
+@pytest.mark.parametrize("rm", ["2003/03", "2004/03", "1.0", "1.1"])
+@pytest.mark.parametrize("offer", [None, False])
+async def test_a_reply_without_a_sequence_comes_back_like_any_other(run_broker, run_service, rm, offer):
+    service = await run_service(echoing())
+    forwarder = ForwarderConfig("next", "inbox", service.url, rm=rm, offer=offer, policy=HASTY)
+    broker = await run_broker(forwarders=(forwarder,))
+    policy = SourcePolicy(retransmission=QUICK)
+    async with holdfast.Source(broker.service.url, ":memory:", policy=policy, offer=True) as source:
+        reply = await source.request("<say>one</say>", action=ECHO, timeout=240)
+        assert reply.body.text == "one"
+
+
 def plain_request(url: str, content: str, header: str = "") -> httpx.Response:
     """POST an envelope, as a client does that knows nothing of a ReplyTo."""
     envelope = (

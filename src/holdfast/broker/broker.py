@@ -254,7 +254,6 @@ def _router(config: BrokerConfig, forwarders: Forwarders) -> Router:
         config.namespaces,
         default,
         config.limits.max_routed_body,
-        forwarders.replying,
         forwarders.follows,
     )
 

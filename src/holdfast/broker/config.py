@@ -347,7 +347,7 @@ class ForwarderConfig:
         addressing: Version of WS-Addressing.
         soap: Version of SOAP.
         offer: Whether the forwarder offers a Sequence for replies. By default it detects whether the destination
-            accepts one.
+            accepts one. Without such a Sequence the broker still returns replies that come in the HTTP response.
         wsdl: WSDL 1.1 of the destination, as a file or URL. A GET with ``?wsdl`` at an address from which routes send
             its operations to ``queue`` returns it with the broker's address and policy, and likewise the documents that
             it imports. The broker reads a file at its start, and fetches a URL when a client asks for it.
@@ -384,11 +384,6 @@ class ForwarderConfig:
     proxy: ProxyConfig | None = None
     credentials: CredentialsConfig | None = None
     security: MessageCredentialsConfig | None = None
-
-    @property
-    def may_reply(self) -> bool:
-        """Whether the destination's replies can reach the broker."""
-        return self.offer is not False or self.address is not None or self.poll
 
     @property
     def versions(self) -> tuple[Versions, ...]:

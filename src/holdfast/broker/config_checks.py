@@ -309,15 +309,15 @@ def _hiding(first: RouteConfig, second: RouteConfig) -> Iterator[bool]:
 
 
 def _of_what_is_expected(config: BrokerConfig) -> Iterator[Wrong]:
-    replied = {one.queue for one in config.forwarders if one.may_reply}
+    replied = {one.queue for one in config.forwarders}
     for index, route in enumerate(config.routes):
         yield from readable(_of_a_request(("routes", index, "expects"), route, replied))
 
 
 def _of_a_request(path: KeyPath, route: RouteConfig, replied: set[str]) -> Iterator[Wrong]:
     if route.expects is Expects.REQUEST and replied.isdisjoint(route.queues):
-        what = "no forwarder of these queues can bring a reply"
-        yield path, what, 'Add a forwarder that offers a Sequence, sets an address or polls, or write "one_way".'
+        what = "no forwarder reads these queues, so no reply can come"
+        yield path, what, 'Add a forwarder, or write "one_way".'
 
 
 def _of_a_header(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Iterator[Wrong]:

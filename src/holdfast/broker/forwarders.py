@@ -166,10 +166,6 @@ class Forwarders:
         elif not config.paused and outbox.lifecycle.suspended in (PAUSED, UNCONFIGURED):
             steering.resume(outbox, now)
 
-    def replying(self, queue: str) -> bool:
-        """Return whether a queue's requests are forwarded to a destination that may reply."""
-        return any(config.queue == queue and config.may_reply for config in self.configs.values())
-
     def follows(self, queue: str) -> bool:
         """Return whether a forwarder reads the queue."""
         return any(config.queue == queue for config in self.configs.values())

@@ -132,8 +132,7 @@ class Router:
         namespaces: Prefix -> namespace, for headers and XPaths.
         default: The queue of messages without a matching route; None: they are refused.
         max_body: Largest body that is searched, in bytes, and the number of steps for it.
-        replied: Whether a reader of a queue replies to requests.
-        is_sent_on: Whether a forwarder reads a queue.
+        is_sent_on: Whether a forwarder reads a queue: its destination may reply.
 
     Raises:
         Unfit: An XPath, or the name of a header, is not valid.
@@ -145,13 +144,11 @@ class Router:
         namespaces: Mapping[str, str],
         default: str | None,
         max_body: int,
-        replied: Callable[[str], bool | None] = lambda _queue: None,
         is_sent_on: Callable[[str], bool] = lambda _queue: False,
     ) -> None:
         def routed(queues: tuple[str, ...], expects: Expects | None = None) -> Routed:
-            said = [replied(queue) for queue in queues]
-            is_followed = bool(queues) and all(is_sent_on(queue) for queue in queues)
-            return Routed(queues, True if True in said else False if False in said else None, expects, is_followed)
+            followed = [is_sent_on(queue) for queue in queues]
+            return Routed(queues, any(followed), expects, bool(queues) and all(followed))
 
         self._routes = [_Route(one, routed(one.queues, one.expects), namespaces) for one in routes]
         self._default = routed((default,)) if default is not None else None
