@@ -15,6 +15,7 @@ from waiting import until
 import holdfast
 from holdfast import X509, Encryption
 from holdfast.broker.config_file import read_config
+from holdfast.endpoint.envelopes import envelopes
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.testing.proxy import Faults, LossyProxy
 
@@ -274,6 +275,21 @@ async def test_a_part_that_no_element_names_is_a_dead_letter_before_a_leg_that_s
         with pytest.raises(holdfast.PeerFault, match="no xop:Include element names"):
             await alice.request("<claim/>", action=ECHO, attachments=[PHOTO], timeout=240)
         assert (await alice.request("<claim/>", action=ECHO, timeout=240)).body.text == INLINE
+    assert broker.destination.incidents["dead_letter.added"] == 1
+
+
+async def test_a_message_that_encryption_makes_too_large_is_a_dead_letter(
+    start: Start, run_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(envelopes, "_most_bytes", lambda _limits: 1 << 20)
+    shop = Shop(tmp_path, encrypt=Encryption())
+    service = await run_service(shop.app)
+    text = BASE + forwarder(tmp_path, service.url) + "[forwarders.shop.security.signature.encryption]\n"
+    broker = await start(text)
+    async with source(broker.service.url, None, tmp_path) as alice:
+        with pytest.raises(holdfast.PeerFault, match="parts in base64, has"):
+            await alice.request(f"<n>{'1' * 900_000}</n>", action=ECHO, timeout=240)
+        assert (await alice.request("<n>2</n>", action=ECHO, timeout=240)).body.text == "2"
     assert broker.destination.incidents["dead_letter.added"] == 1
 
 

@@ -22,7 +22,7 @@ from signers import issue
 import holdfast
 from holdfast.core.messages import Envelope
 from holdfast.core.versions import RM, SOAP, Addressing
-from holdfast.endpoint.envelopes import attachments
+from holdfast.endpoint.envelopes import attachments, envelopes
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.exceptions import LimitExceeded
@@ -30,7 +30,7 @@ from holdfast.testing import pair
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed, _Plan
 from holdfast.wire import decode, encode
 from holdfast.wire.attachments.references import XOP_NS
-from holdfast.wire.limits import DEFAULT
+from holdfast.wire.limits import DEFAULT, Limits
 
 OURS, SHOP = issue("CN=holdfast,O=Example"), issue("CN=shop,O=Example")
 DATA = bytes(7 * index % 256 for index in range(300))
@@ -273,12 +273,41 @@ async def test_attachments_that_exceed_the_limit_of_a_body_are_refused_and_becom
     service.on("urn:shop/order")(lambda _: holdfast.WithAttachments(**attached(data)))
     async with pair(service, processors=[processor(tmp_path, kind, ours=True)]) as source:
         for ask in (source.send, source.request):
-            with pytest.raises(LimitExceeded, match=r"attachments in base64 has .* bytes"):
+            with pytest.raises(LimitExceeded, match=r"parts in base64, has .* bytes"):
                 await ask(**attached(data), action="urn:shop/order")
         assert source.next_offset() == 0
         with pytest.raises(holdfast.PeerFault, match="set aside"):
             await source.request("<order/>", action="urn:shop/order")
     assert service.incidents["dead_letter.added"] == 1
+
+
+@pytest.mark.parametrize("kind", ["signed", "encrypted", "symmetric", "conversation"])
+async def test_a_message_is_too_large_if_it_is_so_when_it_is_protected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    few = Limits(max_bytes=1 << 20)
+    monkeypatch.setattr(envelopes, "_most_bytes", lambda _limits: few.max_bytes)  # 16 MiB take a minute
+    size = few.max_bytes - few.max_header_bytes - len("<r></r>")
+    size -= 0 if kind == "signed" else size // 4
+    http = holdfast.DestinationHTTP(envelopes=few)
+    service = holdfast.Destination(processors=[processor(tmp_path, kind, ours=False)], http=http)
+
+    @service.on("urn:shop/order")
+    def order(message: holdfast.Message) -> str:
+        return f"<r>{'x' * int(message.body.text)}</r>"
+
+    async with pair(service, processors=[processor(tmp_path, kind, ours=True)]) as source:
+        fits = await source.request(f"<n>{size - 100}</n>", action="urn:shop/order", timeout=240)
+        assert len(fits.body.text) == size - 100
+        with pytest.raises(holdfast.PeerFault, match="set aside"):
+            await source.request(f"<n>{size + 100}</n>", action="urn:shop/order", timeout=240)
+        with pytest.raises(LimitExceeded, match=r"parts in base64, has .* bytes"):
+            await source.send(f"<r>{'x' * (size + 100)}</r>", action="urn:shop/order")
+        assert source.next_offset() == 2
+    with pytest.raises(holdfast.DeliveryError, match="cannot be sent"):
+        async with pair(service, processors=[processor(tmp_path, kind, ours=True)]) as source:
+            # Written again to be signed, each of these characters has four bytes.
+            await source.send(f"<r>{'>' * (few.max_bytes // 4)}</r>", action="urn:shop/order")
 
 
 @pytest.mark.parametrize("kind", ["signed", "encrypted"])

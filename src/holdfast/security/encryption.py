@@ -101,6 +101,11 @@ def encrypt(cipher: str, key: bytes, plain: bytes) -> bytes:
     return start + encryptor.update(plain + secrets.token_bytes(count - 1) + bytes([count])) + encryptor.finalize()
 
 
+def encrypted_size(size: int) -> int:
+    """Return the largest size of encrypted bytes in base64, with any cipher."""
+    return 4 * ((size + 2 * BLOCK + 2) // 3)
+
+
 def decrypt(cipher: str, key: bytes, data: bytes) -> tuple[bytes, bool]:
     """Return bytes decrypted, and whether padding or tag were right. Wrong padding is part of the result."""
     if cipher in _AUTHENTICATED:

@@ -29,6 +29,7 @@ from holdfast.security.encryption import (
     Decrypted,
     EncryptedMessage,
     Encrypting,
+    encrypted_size,
     is_encrypted,
     read_encrypted,
     sign_and_encrypt,
@@ -148,8 +149,9 @@ class X509(Processor):
 
     ``message.user`` is the distinguished name of the signer. A Sequence belongs to the signer that created it, also
     after the same issuer has renewed its certificate. Attachments in MTOM are in the body in base64, in both
-    directions, because the signature is over that: such a message has 16 MiB at most, and leaves as an MTOM package of
-    the envelope alone. SOAP with Attachments is refused, as is a message with a namespace that is not an absolute URI.
+    directions, because the signature is over that: such a message has 16 MiB at most, encrypted 12 MiB, and leaves
+    as an MTOM package of the envelope alone. SOAP with Attachments is refused, as is a message with a namespace
+    that is not an absolute URI.
 
     Messages are encrypted with ``encrypt=Encryption()``. Without it, use https.
 
@@ -300,6 +302,9 @@ class X509(Processor):
 
     def _check_content(self, content: bytes) -> None:
         check_signable(content)
+
+    def _secured_size(self, size: int) -> int:
+        return size if self._encryption is None else encrypted_size(size)
 
     def remember_with(self, other: X509) -> None:
         """Remember signatures, and assertions, together with another, which it replaces."""

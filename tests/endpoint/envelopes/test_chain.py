@@ -25,6 +25,7 @@ from holdfast.core.messages import Envelope
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.chain import FAILED, PUT_OFF, REFUSED, Chain
 from holdfast.exceptions import ProcessorFailed
+from holdfast.wire.limits import DEFAULT
 
 
 class Noted(Processor):
@@ -73,7 +74,7 @@ def context(*not_understood: str) -> MessageContext:
 
 def chain(*processors: Processor) -> tuple[Chain, Counter[str]]:
     incidents = Counter[str]()
-    return Chain("destination", processors, incidents), incidents
+    return Chain("destination", processors, incidents, DEFAULT.max_bytes), incidents
 
 
 def test_the_first_stands_next_to_the_network_both_ways() -> None:
@@ -219,5 +220,5 @@ class Async(Processor):
 )
 def test_what_would_do_nothing_is_refused_when_it_is_given(processors: Any, text: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        Chain("source", processors, Counter())
+        Chain("source", processors, Counter(), 1)
     assert text in str(error.value)

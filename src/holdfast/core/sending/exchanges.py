@@ -120,7 +120,7 @@ class Exchanges:
         if found is None:
             return
         outbox, source = found
-        outbox.last_answer = unreachable or outbox.last_answer
+        outbox.last_answer = unreachable or not_accepted or outbox.last_answer
         # A circuit is for destinations that are away, and any answer shows that this one is not.
         if unreachable and outbox.forwarding is not None:
             self._context.circuits.failed(sent.to, unreachable, now, has_left=has_left)

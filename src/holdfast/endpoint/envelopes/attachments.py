@@ -432,7 +432,7 @@ def inline_package(root: bytes, attachments: bytes, limits: Limits) -> bytes | N
     data = as_utf8(root)
     if not _names_each(data, found):
         return None
-    _check_inlined_size(data, found, limits.max_bytes)
+    check_secured_size(inlined_size(data, found), limits.max_bytes)
     return etree.tostring(inline_attachments(parse_element(data), found), encoding="utf-8", xml_declaration=False)
 
 
@@ -446,11 +446,20 @@ def _base64_size(one: Attachment) -> int:
     return _least_size(one) if is_base64 else 4 * (_least_size(one) // 3 + 1)
 
 
-def _check_inlined_size(content: bytes, attachments: Sequence[Attachment], most: int) -> None:
-    size = len(content) + sum(map(_base64_size, attachments))
+def inlined_size(content: bytes, attachments: Sequence[Attachment]) -> int:
+    """Return the size of a message with its attachments in base64, or a little more, without reading them."""
+    return len(content) + sum(map(_base64_size, attachments))
+
+
+def check_secured_size(size: int, most: int) -> None:
+    """Check the size of a message with its attachments and its encrypted parts in base64.
+
+    Raises:
+        LimitExceeded: It is too large.
+    """
     if size > most:
         raise LimitExceeded(
-            f"the message with its attachments in base64 has {size:,} bytes, but the limit is {most:,}",
+            f"the message, with attachments and encrypted parts in base64, has {size:,} bytes; the limit is {most:,}",
             remedy="Send several messages, or protect it by https and a user name instead of a signature.",
         )
 
@@ -472,7 +481,7 @@ def check_inlined(content: bytes, attachments: bytes, most: int) -> list[Attachm
             "a signed message cannot have attachments that no xop:Include element names",
             remedy="Name each attachment by an xop:Include element in the body, or put its content there in base64.",
         )
-    _check_inlined_size(content, found, most)
+    check_secured_size(inlined_size(content, found), most)
     return found
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from holdfast.core.messages import Envelope
-from holdfast.endpoint.envelopes.attachments import check_inlined
+from holdfast.endpoint.envelopes.attachments import check_inlined, check_secured_size, inlined_size
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
@@ -59,13 +59,15 @@ class Chain:
     Args:
         processors: The first stands next to the network.
         incidents: Counts what goes wrong, by name.
+        most_bytes: Maximum size of a protected message, as peers accept it.
 
     Raises:
         ConfigurationError: one of them is no processor, or is written so that it would do nothing.
     """
 
-    def __init__(self, role: Role, processors: Iterable[Processor], incidents: Counter[str]) -> None:
+    def __init__(self, role: Role, processors: Iterable[Processor], incidents: Counter[str], most_bytes: int) -> None:
         self.role = role
+        self.most_bytes = most_bytes
         self.passes_on = False
         """Whether the endpoint forwards messages: processors then see messages with headers for other receivers."""
         self._incidents = incidents
@@ -110,15 +112,20 @@ class Chain:
 
         Args:
             attachments: As a record stores them.
-            most: Maximum number of bytes of the message, with its attachments in base64.
+            most: Maximum number of bytes of the message, with its attachments and encrypted parts in base64.
 
         Raises:
             EnvelopeError: One never can.
         """
+        content = headers + body
+        size = len(content)
         if attachments and self.inlines(""):
-            check_inlined(headers + body, attachments, most)
+            size = inlined_size(content, check_inlined(content, attachments, most))
         for processor in self._checking:
-            processor._check_content(headers + body)
+            processor._check_content(content)
+            size = processor._secured_size(size)
+        if self._checking:
+            check_secured_size(size, most)
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -194,6 +201,12 @@ class Chain:
         for processor in self._encoding:
             changed = self._call(processor, processor.encoded, context, data)
             data = data if changed is _ABSENT else changed
+        # A receiver that refuses its size answers with a fault without a signature, which is not believed here.
+        if self.inlines(context.to):
+            try:
+                check_secured_size(len(data), self.most_bytes)
+            except EnvelopeError as error:
+                raise ProcessingError(f"The message cannot be sent: {error.message}.", remedy=error.remedy) from None
         return data
 
     # --- one processor --------------------------------------------------------------------------------------------

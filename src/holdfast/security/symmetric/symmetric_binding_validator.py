@@ -19,7 +19,7 @@ from holdfast.security.certificates import Credential
 from holdfast.security.conversation.contexts import SecurityContext
 from holdfast.security.conversation.sessions import named_token
 from holdfast.security.conversation.trust import FORMS, read_request, write_reference
-from holdfast.security.encryption import KEY_BYTES, read_encrypted_key
+from holdfast.security.encryption import KEY_BYTES, encrypted_size, read_encrypted_key
 from holdfast.security.freshness import check_fresh
 from holdfast.security.header import (
     USERNAME_TOKEN,
@@ -186,6 +186,9 @@ class SymmetricBindingValidator(Processor):
 
     def _check_content(self, content: bytes) -> None:
         check_signable(content)
+
+    def _secured_size(self, size: int) -> int:
+        return encrypted_size(size)
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for messages with a symmetric key, and a user name."""

@@ -90,6 +90,7 @@ def not_accepted(sending: Sending, times: int) -> list[str | None]:
         create = next_creation(sending)
         found.append(create.envelope.message_id)
         sending.protocol.failed(create, sending.now, not_accepted="no signature")
+        assert next(iter(sending.protocol.outbound.outboxes.values())).last_answer == "no signature"
         sending.settle()
     return found
 
