@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from signers import SINCE, UNTIL, Issued, authority, elliptic_key, issue
 
+from holdfast import X509, Destination, PeerFault
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.certificates import (
     REMEMBERED,
@@ -27,6 +28,7 @@ from holdfast.security.certificates import (
 )
 from holdfast.security.header import Invalid, Unproven
 from holdfast.security.names import Kind
+from holdfast.testing import pair
 
 NOW = datetime(2027, 1, 15, tzinfo=UTC)
 SHOP = issue("CN=shop,O=Example", authority())
@@ -275,6 +277,27 @@ def test_an_own_certificate_that_peers_refuse_is_logged(tmp_path: Path, caplog: 
     caplog.clear()
     Credential(*ALICE.files(tmp_path))
     assert not caplog.text
+
+
+async def test_a_source_with_a_certificate_that_expires_while_it_runs_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    own, shop = issue("CN=short", until=datetime.fromtimestamp(now + 30 * 86_400, UTC)), issue("CN=shop")
+    clock = [now]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    trusted = {one: one.files(tmp_path).certificate for one in (own, shop)}
+    service = Destination(processors=[X509(*shop.files(tmp_path), trusted=trusted[own])])
+    service.on("urn:a")(lambda _: None)
+    processors = [X509(*own.files(tmp_path), trusted=trusted[shop])]
+    with pytest.raises(PeerFault, match="InvalidSecurity"):  # noqa: PT012
+        async with pair(service, processors=processors) as source:
+            await (await source.send("<a/>", action="urn:a")).acknowledged(60)
+            assert "certificate." not in caplog.text
+            clock[0] += 31 * 86_400
+            with pytest.raises(PeerFault, match=f"certificate in {own.files(tmp_path).certificate} is valid only from"):
+                await (await source.send("<a/>", action="urn:a")).acknowledged(60)
+            assert caplog.text.count("certificate.not_valid") == 1
 
 
 def test_trust_in_the_own_certificate_is_an_error_of_the_settings(tmp_path: Path) -> None:

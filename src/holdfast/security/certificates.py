@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -206,17 +207,34 @@ class Credential:
                 f"{key} is not the private key of {certificate}", remedy="Name the key that the certificate is for."
             )
         self._key = private
-        self._warn(str(certificate), datetime.now(UTC))
-
-    def _warn(self, file: str, now: datetime) -> None:
-        """Log what lets peers refuse the certificate."""
+        self._file = str(certificate)
         found = self.certificate.found
         if found.version is not x509.Version.v3:
-            log.warning("certificate.outdated", file=file, version=found.version.name, remedy=_ISSUE_V3)
-        since, until = found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
-        warn_of_validity(file, since, until, now.timestamp(), "Peers refuse its signatures.")
+            log.warning("certificate.outdated", file=self._file, version=found.version.name, remedy=_ISSUE_V3)
+        self._validity = found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
+        self._was_valid = self._is_valid()
+        self._warn()
+
+    def _is_valid(self) -> bool:
+        since, until = self._validity
+        return since <= time.time() <= until
+
+    def _warn(self) -> None:
+        warn_of_validity(self._file, *self._validity, time.time(), "Peers refuse its signatures.")
+
+    def trouble(self) -> str:
+        """Return why peers refuse the signatures now, as a sentence; "" if the certificate is valid."""
+        if self._is_valid():
+            return ""
+        since, until = (datetime.fromtimestamp(one, UTC) for one in self._validity)
+        return (
+            f"The certificate in {self._file} is valid only from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC."
+        )
 
     def sign(self, data: bytes, algorithm: str) -> bytes:
+        if self._was_valid and not self._is_valid():
+            self._was_valid = False
+            self._warn()  # once, when it expires
         return self._key.sign(data, padding.PKCS1v15(), _HASHES[algorithm])
 
     def unwrap(self, wrapped: bytes, *lengths: int, digest: str = SHA1, mask: str = SHA1) -> bytes:

@@ -306,6 +306,9 @@ class X509(Processor):
     def _secured_size(self, size: int) -> int:
         return size if self._encryption is None else encrypted_size(size)
 
+    def _trouble(self) -> str:
+        return self._credential.trouble()
+
     def remember_with(self, other: X509) -> None:
         """Remember signatures, and assertions, together with another, which it replaces."""
         self._nonces = other._nonces

@@ -96,6 +96,10 @@ class Processor:
         """
         return size
 
+    def _trouble(self) -> str:
+        """Return why peers refuse what it writes now, such as an expired certificate, as a sentence; "" for nothing."""
+        return ""
+
     def _check_service(self, to: str) -> None:
         """Check that it can write requests to a service, when a source is made.
 

@@ -87,13 +87,14 @@ _NOT_ACCEPTED = (
 )
 
 
-def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str) -> HoldfastError:
+def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str, own: str = "") -> HoldfastError:
     """Return the error for waiting callers.
 
     Args:
         to: The destination's URL.
         waiting: Number of unacknowledged messages.
         because: The transport's last problem, as the end of a sentence; "" without one.
+        own: Why peers refuse the credentials of this source, as sentences; "" if it does not know.
     """
     safe, resume = _what_is_safe(waiting, store)
     about = ""
@@ -134,6 +135,8 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     remedy = _REMEDIES.get(stopped.code, _REMEDY if about or is_http else _NO_SEQUENCE)
     if stopped.code in HTTP_REFUSES_CREDENTIALS and stopped.reason.endswith(TO_CREDENTIALS):
         remedy = _WRONG
+    if own and stopped.code in REFUSES_CREDENTIALS:
+        remedy = f"{own} Renew it"
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
 
 

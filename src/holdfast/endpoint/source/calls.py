@@ -28,6 +28,7 @@ from holdfast.core.sending.outboxes.earlier_address import earlier_address
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.engine.owning_loop import OwningLoop
+from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.stopped import (
     PERHAPS_ASKED,
@@ -77,7 +78,9 @@ class Calls:
         progress: Progress,
         store: str | Path | Store,
         choices: list[tuple[Versions, bool]],
+        envelopes: Envelopes,
     ) -> None:
+        self._envelopes = envelopes
         self._engine = engine
         self.owner = owner
         self.progress = progress
@@ -99,7 +102,7 @@ class Calls:
             lane = self.lanes[outbox.key] = Lane(outbox, self._engine)
             if outbox.lifecycle.stopped:
                 waiting, stopped = outbox.records.waiting, outbox.lifecycle.as_stopped
-                error = lane.stop_error = stop_error(stopped, self.to, waiting, shown(self._store), "")
+                error = lane.stop_error = stop_error(stopped, self.to, waiting, shown(self._store), "", self._own())
                 error.message = f"sending to {self.to} has stopped until you decide: {error.message}"
                 self._tell_stopped(outbox.key, stopped.code, stopped.reason, error)
             self.progress.outstanding += outbox.records.waiting
@@ -219,6 +222,9 @@ class Calls:
             return f"Wait again. If the process ends, {lost} lost: the store is in memory."
         return f"Wait again, or end the process: the next one continues with {what}."
 
+    def _own(self) -> str:
+        return " ".join(filter(None, (one._trouble() for one in self._envelopes.processors)))
+
     def because(self) -> str:
         """Return the present problem as the end of an error, "" without one."""
         return f"; {self.progress.problem}" if self.progress.problem else ""
@@ -309,7 +315,7 @@ class Calls:
     def _stopped(self, effect: Stopped) -> None:
         lane = self.lanes[effect.key]
         waiting = lane.outbox.records.end - lane.outbox.records.first
-        error = stop_error(effect, self.to, waiting, shown(self._store), self.because())
+        error = stop_error(effect, self.to, waiting, shown(self._store), self.because(), self._own())
         lane.stop_error = error
         self._tell_stopped(effect.key, effect.code, effect.reason, error)
         lane.fail_waiting(error)

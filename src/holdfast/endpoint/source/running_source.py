@@ -104,7 +104,7 @@ class RunningSource:
         self.owner = OwningLoop("source", "use holdfast.sync.Source, which any thread may call")
         self.store = store
         self.engine = Engine(store, self._carry_out, self._store_failed, settings.clock)
-        self.calls = Calls(self.engine, self.owner, progress, settings.location, settings.choices)
+        self.calls = Calls(self.engine, self.owner, progress, settings.location, settings.choices, settings.envelopes)
         self._sender = Sender(
             self.engine,
             http.transport or http.new_client(connections_per_host=64),

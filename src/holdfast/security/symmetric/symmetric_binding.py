@@ -160,7 +160,7 @@ class EndorsedSymmetricBinding(_Client):
         check_arguments(EndorsedSymmetricBinding, locals())
         derives_in = CONVERSATION_1_3 if derived_keys else ""
         self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, freshness, clock)
-        own = Credential(own_certificate, own_key)
+        self._own = own = Credential(own_certificate, own_key)
         self._protection.endorse(own)
         # The name must be valid after this message, so it cannot refer to the token that only this message has.
         self._named = token_reference(write_key_reference(own.certificate, "thumbprint")[0])
@@ -171,6 +171,9 @@ class EndorsedSymmetricBinding(_Client):
         self.binds_sequences = True
         self.abilities = (*self.abilities, SEQUENCE_TOKEN)
         return self
+
+    def _trouble(self) -> str:
+        return self._own.trouble()
 
     def outbound(self, context: MessageContext) -> None:
         """Refuse what cannot be protected. Prepare a CreateSequence that names the certificate."""
