@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -239,6 +239,11 @@ def age_text(seconds: float | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def size_text(message: Mapping[str, Any]) -> str:
+    """Return the bytes of a message that the admin interface lists: its body and its attachments."""
+    return f"{message['bytes'] + sum(one['bytes'] for one in message.get('attachments', ())):,}"
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:

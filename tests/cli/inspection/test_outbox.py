@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import PeerFault, Source, Versions
+from holdfast import Attachment, PeerFault, Source, Versions
 from holdfast.core.records import Record
+
+PHOTO = [Attachment(bytes(100_000), "image/png", "1@test")]
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def stuck(served: Any, tmp_path: Path) -> str:
 
     async def fill() -> None:
         async with Source(served.url, tmp_path / "outbox") as source:
-            refused = await source.send("<first/>", action="urn:nobody", sequence_key="a")
+            refused = await source.send("<first/>", action="urn:nobody", sequence_key="a", attachments=PHOTO)
             with pytest.raises(PeerFault, match="No handler here"):
                 await refused.acknowledged(60)
             for number in range(3):
@@ -39,6 +41,7 @@ def test_what_waits_is_listed_with_its_place_and_why_it_is_stopped(run: Any, stu
     head, row = result.out.splitlines()
     assert head.split()[:2] == ["message", "action"]
     assert row.startswith("a/0") and "urn:nobody" in row and "sent, stopped: ActionNotSupported" in row
+    assert "100,008" in row  # its body and its attachment
     assert run("outbox", stuck).out.splitlines()[1].split()[:2] == row.split()[:2]
     listed = json.loads(run("outbox", "list", stuck, "--json").out)
     assert listed["count"] == 1

@@ -16,6 +16,7 @@ from holdfast.cli.tables import (
     json_option,
     print_one,
     print_table,
+    size_text,
 )
 from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import LINES, shown
@@ -191,6 +192,6 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
         str(one["message_id"] or ""),
         str(one["state"]) + (f", stopped: {one['stopped']}" if one["stopped"] else ""),
         str(one["number"] or ""),
-        f"{one['bytes']:,}",
+        size_text(one),
         age_text(max(0.0, now - one["stored_at"])),
     ]

@@ -13,7 +13,7 @@ import click
 from holdfast.cli.inspection.idle_partitions import all_option, fold_cursors
 from holdfast.cli.inspection.listing import Shelf, Things
 from holdfast.cli.inspection.operations import OFFSET, Noun, confirm, quoted, steer_options, tell, yes_option
-from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table
+from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table, size_text
 from holdfast.client.command_options import away_option, no_effect, own_words
 from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import shown
@@ -96,7 +96,7 @@ def peek(name: str, partition: int | None, start: int | None, limit: int, admin:
             one["sequence"],
             f"{one['message_number']:,}",
             age_text(max(0.0, now - one["received_at"])),
-            f"{one['bytes']:,}",
+            size_text(one),
             shown(one["body"][:60]) + ("…" if one["bytes"] > 60 else ""),
         ]
         for one in messages

@@ -111,8 +111,8 @@ def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool 
             "headers": message.headers.decode("utf-8", "replace"),
             "body": message.body.decode("utf-8", "replace"),
         }
-        if message.attachments:
-            shown["attachments"] = describe_attachments(message.attachments)
+    if message.attachments:
+        shown["attachments"] = describe_attachments(message.attachments)
     return shown
 
 

@@ -122,10 +122,7 @@ class Outboxes:
         if not found:  # acknowledged meanwhile, and deleted
             raise _missing(name)
         record = found[0][1]
-        one = _describe(outbox, offset, record)
-        if record.attachments:
-            one["attachments"] = describe_attachments(record.attachments)
-        return one | {
+        return _describe(outbox, offset, record) | {
             "in_doubt": self.others_in_doubt(name),
             "headers": record.headers.decode("utf-8", "replace"),
             "body": record.body.decode("utf-8", "replace"),
@@ -211,7 +208,8 @@ class Outboxes:
 def _describe(outbox: Outbox, offset: int, record: Record) -> dict[str, Any]:
     source = outbox.source
     has_left = outbox.records.may_have_left(offset)
-    return {
+    attachments = {"attachments": describe_attachments(record.attachments)} if record.attachments else {}
+    return attachments | {
         "message": f"{outbox.key}/{offset}" if outbox.key else str(offset),
         "key": outbox.key,
         "offset": offset,
