@@ -373,14 +373,26 @@ async def test_only_what_it_imports_is_given_out(serve: Any, parts: Path, query:
         assert (status, b"imports no such document" in text) == (404, True)
 
 
-async def test_behind_a_proxy_and_below_a_mount_the_address_is_the_clients(parts: Path) -> None:
+@pytest.mark.parametrize(
+    "forwarded",
+    [
+        {"X-Forwarded-Proto": "https"},
+        {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "partner.example", "Host": "inner:8170"},
+        {"X-Forwarded-Proto": "https, http", "X-Forwarded-Host": "partner.example, middle", "Host": "inner:8170"},
+    ],
+    ids=["the host is the client's", "the host is rewritten", "two proxies"],
+)
+async def test_behind_a_proxy_and_below_a_mount_the_address_is_the_clients(
+    parts: Path, forwarded: dict[str, str]
+) -> None:
     app = Destination(":memory:", wsdl=parts)
     outer = Starlette(routes=[Mount("/shop", app)])
     transport = httpx.ASGITransport(outer)
     async with app.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://partner.example") as peer:
-        answer = await peer.get("/shop/Orders.svc?wsdl", headers={"X-Forwarded-Proto": "https"})
+        answer = await peer.get("/shop/Orders.svc?wsdl", headers=forwarded)
     address = etree.fromstring(answer.content).findtext(".//{*}Address")
     assert address == "https://partner.example/shop/Orders.svc"
+    assert b"inner" not in answer.content and b"https://partner.example/shop/Orders.svc?xsd=" in answer.content
 
 
 async def test_a_source_is_made_from_the_wsdl_that_a_destination_gives_out(serve: Any, parts: Path) -> None:

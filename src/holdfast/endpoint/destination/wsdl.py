@@ -39,6 +39,8 @@ MOST_ADDRESSES = 64
 _UNKNOWN = b"The WSDL of this endpoint imports no such document.\n"
 _NO_SUCH_POLICY = b"The policy is written in the versions 1.5 and 1.2 of WS-Policy: ?wsdl&policy=1.2\n"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema"
+_FORWARDED = (b"x-forwarded-proto", b"x-forwarded-host")
+"""What a proxy says of its client's request; of several proxies, the first value counts."""
 _IMPORTS = {
     f"{{{WSDL}}}import": ("wsdl", "location"),
     **{f"{{{_SCHEMA}}}{word}": ("xsd", "schemaLocation") for word in ("import", "include", "redefine")},
@@ -333,9 +335,9 @@ def imports_of(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]
 def address_of(request: Request) -> str:
     """The URL by which a request reached this endpoint, without its query. Only the requester receives it."""
     headers = request.headers
-    said = headers.get(b"x-forwarded-proto", b"").strip().lower()
-    scheme = "https" if request.secure or said == b"https" else "http"
-    host = "".join(filter(str.isprintable, headers.get(b"host", b"localhost").decode("latin-1")))
+    said, forwarded = (headers.get(name, b"").partition(b",")[0].strip() for name in _FORWARDED)
+    scheme = "https" if request.secure or said.lower() == b"https" else "http"
+    host = "".join(filter(str.isprintable, (forwarded or headers.get(b"host", b"localhost")).decode("latin-1")))
     path = request.target.partition("?")[0]
     return f"{scheme}://{host}{request.mount}{path if path.startswith('/') else '/'}"
 
