@@ -18,6 +18,7 @@ import holdfast
 from holdfast.core.records import Batch
 from holdfast.exceptions import ConfigurationError, StoreError, StoreFailed, StoreFormatError, StoreLocked
 from holdfast.store import MemoryStore, directory, open_store
+from holdfast.store.rocksdb.repair import repair_store
 from holdfast.store.rocksdb.store import RocksDBStore
 
 
@@ -102,6 +103,15 @@ def test_a_store_of_a_newer_format_is_refused_and_no_file_changes(filled, read_o
     with pytest.raises(StoreFormatError, match=f"format {directory.FORMAT + 1}") as caught:
         RocksDBStore(filled, read_only=read_only)
     assert "Upgrade" in caught.value.remedy
+    assert tree(filled) == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_of_another_engine_is_refused_and_no_file_changes(filled, read_only):
+    (filled / directory.MARKER).write_text(json.dumps({"format": directory.FORMAT, "engine": "leveldb"}))
+    before = tree(filled)
+    with pytest.raises(StoreFormatError, match="has the engine 'leveldb'"):
+        RocksDBStore(filled, read_only=read_only)
     assert tree(filled) == before
 
 
@@ -191,6 +201,20 @@ def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path):
     with pytest.raises(StoreFailed, match="cannot be created") as caught:
         directory.DirectoryLock(tmp_path / "file" / "store")
     assert "may write" in caught.value.remedy
+
+
+def test_a_store_that_exists_is_not_created_again(filled, monkeypatch):
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(directory, "make_private", read_only)
+    with pytest.raises(StoreFailed, match=r"cannot be opened for writing: .*Read-only"):
+        RocksDBStore(filled)
+    with pytest.raises(StoreFailed, match=r"cannot be created: .*Read-only"):
+        RocksDBStore(filled / "other")
+    assert not repair_store(filled).is_needed  # shown without a write
+    with pytest.raises(StoreFailed, match="cannot be opened for writing"):
+        repair_store(filled, do=True)
 
 
 def test_a_full_disk_can_be_locked_and_a_lock_that_needs_space_says_so(mount_disk, monkeypatch):

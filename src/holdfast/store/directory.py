@@ -31,6 +31,7 @@ MARKER = "HOLDFAST"
 DRAFT = "HOLDFAST.new"
 LOCK = "lock"
 ENGINE = "db"
+_ENGINE_NAME = "rocksdb"
 NOTE = "durable"
 BALLAST = "ballast"
 SECURITY = "security.db"
@@ -54,7 +55,8 @@ def read_format(path: Path) -> int | None:
     except OSError as error:
         raise StoreFailed(f"{marker} cannot be read: {error}", remedy="Check the directory's permissions.") from error
     try:
-        found = json.loads(text)["format"]
+        description = json.loads(text)
+        found, engine = description["format"], description.get("engine")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _not_ours(path, f"its file {MARKER} was not written by Holdfast") from error
     if not isinstance(found, int):
@@ -62,6 +64,12 @@ def read_format(path: Path) -> int | None:
     if found > FORMAT:
         raise StoreFormatError(
             f"The store at {path} has format {found}, but this version reads up to {FORMAT}. The store was not "
+            "changed.",
+            remedy="Upgrade Holdfast, or give another directory.",
+        )
+    if engine != _ENGINE_NAME:
+        raise StoreFormatError(
+            f"The store at {path} has the engine {engine!r}, but this version reads {_ENGINE_NAME}. The store was not "
             "changed.",
             remedy="Upgrade Holdfast, or give another directory.",
         )
@@ -137,8 +145,9 @@ class DirectoryLock:
             make_private(path)
             self._file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
+            done = "opened for writing" if holds_store(path) else "created"
             raise StoreFailed(
-                f"The store at {path} cannot be created: {error}",
+                f"The store at {path} cannot be {done}: {error}",
                 remedy="Free space there." if is_full(error) else "Give a directory that you may write to.",
             ) from error
         if not _try_lock(self._file):
@@ -268,7 +277,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _description(version: int) -> str:
-    return json.dumps({"format": version, "engine": "rocksdb"})
+    return json.dumps({"format": version, "engine": _ENGINE_NAME})
 
 
 def _write_draft(path: Path, version: int) -> None:

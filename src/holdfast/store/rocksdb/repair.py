@@ -91,8 +91,7 @@ def repair_store(path: Path, *, do: bool = False) -> Repair:
         StoreFormatError: There is no store, or one of another format.
     """
     require_store(path)
-    lock = directory.DirectoryLock(path)
-    try:
+    with _owned(path) if do else _kept_shut(path):
         _finish_exchange(path)
         try:
             return _repair(path, do)
@@ -100,8 +99,24 @@ def repair_store(path: Path, *, do: bool = False) -> Repair:
             raise _beyond_repair(path, error.message, _save(path) if do else None) from error
         except _Refused as error:
             raise _beyond_repair(path, str(error), _save(path) if do else None) from error
+
+
+@contextlib.contextmanager
+def _owned(path: Path) -> Iterator[None]:
+    lock = directory.DirectoryLock(path)
+    try:
+        yield
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def _kept_shut(path: Path) -> Iterator[None]:
+    """Lock the store without writing: it may be on a disk that is read-only."""
+    with directory.kept_shut(path) as is_shut:
+        if not is_shut:
+            raise directory.locked(path)
+        yield
 
 
 class _Refused(Exception):
