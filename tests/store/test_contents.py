@@ -123,6 +123,24 @@ async def test_a_held_message_that_goes_takes_its_content_away(opened, record, h
     await until(lambda: not is_there(store, name))
 
 
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_content_that_a_program_still_has_goes_with_it_after_the_close(tmp_path, record, is_named):
+    store = RocksDBStore(tmp_path / "store")
+    files = tmp_path / "store" / "attachments"
+    store.commit(Batch(appends=[("q", 0, 0, naming(record(1), written(store)))]))
+    ((_, one),) = store.read("q", 0, 0, 1)
+    holders = [one, replace(one), *(found for _, found in store.read("q", 0, 0, 1))]
+    if not is_named:
+        store.commit(Batch(trims={("q", 0): 1}))
+    del one
+    store.close()
+    while holders:
+        assert read(holders[-1]) == DATA
+        holders.pop()
+        gc.collect()
+    assert len(list(files.iterdir())) == is_named
+
+
 async def test_a_content_that_no_record_came_to_name_is_deleted(opened):
     writer = written(opened.store)
     name = writer.hold.name

@@ -85,6 +85,8 @@ class Contents(ABC):
         self.is_named: Callable[[bytes], bool] = lambda _name: True
         """Whether a stored record names a content; the store sets it once it is open for writing."""
         self._held: Counter[bytes] = Counter()
+        self._left: dict[bytes, int] = {}
+        """Contents without a record that were held when the store was closed -> their number of holders."""
         self._lock = threading.Lock()
         # A SimpleQueue: ``__del__`` may run within its own put, where a lock would wait for itself.
         self._let_go: SimpleQueue[bytes | None] = SimpleQueue()
@@ -117,7 +119,13 @@ class Contents(ABC):
 
     def let_go(self, name: bytes) -> None:
         """Count one holder less. The last one deletes the content in the thread, unless a record names it."""
-        self._let_go.put(name)
+        if name not in self._left:
+            self._let_go.put(name)
+            return
+        self._left[name] -= 1
+        if self._left[name] <= 0:
+            with contextlib.suppress(OSError):  # it is deleted at the next start
+                self.delete(name)
 
     def no_longer_named(self, names: Collection[bytes]) -> None:
         """Delete contents that no stored record names any more, once their last holder is gone."""
@@ -192,6 +200,12 @@ class DirectoryContents(Contents):
                 f"The file {self.file_of(name)} with the attachments of a message is missing.",
                 remedy="Restore it from a copy of the store, with its name.",
             ) from error
+
+    def close(self) -> None:
+        """See :meth:`Contents.close`. A program may keep a confirmed reply: the last holder deletes its file."""
+        is_named = self.is_named
+        super().close()
+        self._left = {name: count for name, count in self._held.items() if not is_named(name)}
 
     def delete(self, name: bytes) -> None:
         self.file_of(name).unlink(missing_ok=True)
