@@ -405,6 +405,7 @@ def test_each_of_two_security_headers_keeps_its_own_texts() -> None:
         (b"urn:u", b"urn:v"),
         (b"o:Name", b"u:Name"),
         (b"<o:Empty/>", b"<o:Empty></o:Empty>"),
+        (b"\n", b" "),
     ],
 )
 def test_what_is_neither_text_nor_an_id_belongs_to_the_form(old: bytes, new: bytes) -> None:
@@ -419,6 +420,13 @@ def test_whatever_stands_in_a_security_header_is_read_alike(old: bytes) -> None:
         forget()
         learn_secured()
         agrees(secured(SECURITY.replace(old, value)))
+
+
+@pytest.mark.parametrize("place", [b"</u:Timestamp>", b"<o:Empty/>", b"</o:Name>"])
+def test_a_security_header_with_text_after_an_end_tag_is_not_learnt(place: bytes) -> None:
+    block = SECURITY.replace(place, place + b"s:x")
+    learn_secured(block)
+    assert agrees(secured(block)) is None
 
 
 def test_a_namespace_declared_in_an_id_is_no_value() -> None:

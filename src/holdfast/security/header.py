@@ -246,7 +246,7 @@ def read_security(context: MessageContext) -> AnySecurity | None:
     envelope = context.envelope
     soap, found, known = envelope.soap, envelope.headers, envelope.known_block
     # XML has no escapes in names, so a Security header has these bytes.
-    if len(found) != 1 or _LOCAL not in found[0]:
+    if len(found) != 1 or known is None:
         found = tuple([block for block in found if _LOCAL in block])
     plain = _forms.read(found[0], soap, known) if len(found) == 1 else None
     if plain is not None or not found:

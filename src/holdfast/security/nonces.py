@@ -12,7 +12,7 @@ import fcntl
 import os
 import struct
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -96,17 +96,21 @@ class _Minute:
         self.file = -1
         """Its descriptor; -1: it is not open."""
         self._end = 0
-        self._groups: dict[int, bytearray] = {}
+        self._groups: defaultdict[int, bytearray] = defaultdict(bytearray)
         """The nonces by their first bits: short enough to be searched. A set takes ten times as much memory."""
         self.count = 0
         self.until = 0.0
 
+    def _group(self, mark: bytes) -> bytearray:
+        return self._groups[mark[0] | (mark[1] & 15) << 8]
+
     def has(self, mark: bytes) -> bool:
-        return mark in self._groups.get(mark[0] | (mark[1] & 15) << 8, b"")
+        return self._group(mark).find(mark) >= 0  # "in" takes twice as long
 
     def add(self, mark: bytes, until: float) -> bool:
         """Remember a nonce. Return False if it is known."""
-        if self.has(mark):
+        group = self._group(mark)
+        if group.find(mark) >= 0:
             return False
         if self._path is not None:
             file = self.file if self.file >= 0 else self._open()
@@ -119,17 +123,12 @@ class _Minute:
             if end != self._end + size:
                 self._read(end - size)
             self._end = end
-        return self._keep(mark, until)
+        return self._keep(group, mark, until)
 
-    def _keep(self, mark: bytes, until: float) -> bool:
-        place = mark[0] | (mark[1] & 15) << 8
-        group = self._groups.get(place)
-        if group is None:
-            self._groups[place] = bytearray(mark)
-        elif mark in group:
+    def _keep(self, group: bytearray, mark: bytes, until: float) -> bool:
+        if group.find(mark) >= 0:
             return False
-        else:
-            group += mark
+        group += mark
         self.count += 1
         if until > self.until:
             self.until = until
@@ -148,7 +147,7 @@ class _Minute:
         size = (end - self._end) // _SIZE * _SIZE
         found = os.pread(self.file, size, self._end)
         for mark, until in _RECORD.iter_unpack(found[: len(found) // _SIZE * _SIZE]):
-            self._keep(mark, until)
+            self._keep(self._group(mark), mark, until)
         self._end += size
 
     def _open(self) -> int:

@@ -123,6 +123,8 @@ SECURITY_BINDING_NAMES = frozenset(
     {dialect.name(local) for dialect in DIALECTS.values() for local in dialect.never_ignored}
 )
 """Header blocks that bind a Sequence to a security context: never ignored, whether marked mandatory or not."""
+INCLUDE = b"Include"
+"""Part of each reference to an attachment (XOP, section 2.1)."""
 
 _BODY_LOCALS = {local for dialect in DIALECTS.values() for local in dialect.bodies}
 CONTENT_NAMES = frozenset({f"{namespace}}}{local}" for namespace in RM_NS.values() for local in _BODY_LOCALS}) | {

@@ -110,28 +110,30 @@ def block_pattern(block: str, *, prefixes: bool = True) -> str | None:
     """Return a pattern of the elements that differ from one only in texts and in attributes called Id.
 
     The text after each start tag is a group; of an empty element, it is "". What the pattern matches is as well-formed
-    as the element, and has the same names and namespaces. Its texts contain nothing to resolve or to normalize.
+    as the element, and has the same names, namespaces and white space after end tags. Its texts contain nothing to
+    resolve or to normalize.
 
     Args:
         block: A well-formed element, with nothing around it.
         prefixes: Whether the texts and Ids may contain what may be the prefix of a name.
 
     Returns:
-        The pattern; None if the element has other mark-up or characters.
+        The pattern; None if the element has other mark-up or characters, or text after an end tag.
     """
     if _ONLY_VALUES(block) is None:
         return None
     value, quoted = (_VALUE, _QUOTED_VALUE) if prefixes else (_VALUE_WITHOUT_PREFIX, _QUOTED_WITHOUT_PREFIX)
     parts: list[str] = []
     for number, token in enumerate(block.split("<")[1:]):
-        tag, _, _ = token.partition(">")
+        tag, _, after = token.partition(">")
+        is_end, is_empty = tag[:1] == "/", tag[-1:] == "/"
         # A quote that stays open: the value has a ">", which does not end the tag.
-        if tag[:1] in ("!", "?") or "'" in tag or tag.count('"') % 2:
+        if tag[:1] in ("!", "?") or "'" in tag or tag.count('"') % 2 or ((is_end or is_empty) and after.strip()):
             return None
         literals = [tag] if number == 0 else _without_ids(tag)
-        text = value if tag[:1] == "/" else f"(){value}" if tag[-1:] == "/" else f"({value})"
+        text = re.escape(after) if is_end else f"(){re.escape(after)}" if is_empty else f"({value})"
         parts += ["<", quoted.join(map(re.escape, literals)), ">", text]
-    return "".join(parts[:-1])
+    return "".join(parts)
 
 
 def names_of(block: str) -> str:

@@ -52,15 +52,17 @@ async def test_what_is_wrong_is_told_like_what_is_right(size: int) -> None:
     assert isinstance(right, Envelope)
 
 
-@pytest.mark.parametrize("place", ["header", "body"])
+@pytest.mark.parametrize("place", ["header", "Security header", "body"])
 async def test_a_reference_to_an_attachment_that_did_not_come_is_refused(place: str) -> None:
     include = b'<t:a xmlns:t="urn:t"><x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:a"/></t:a>'
-    header = b"<s:Header><t:b xmlns:t='urn:t'/>" + (include if place == "header" else b"") + b"</s:Header>"
+    blocks = {"header": b"<t:b xmlns:t='urn:t'/>" + include, "Security header": include.replace(b"t:a", b"t:Security")}
+    header = b"<s:Header>" + blocks.get(place, b"") + b"</s:Header>"
     data = message(1_000).replace(b"<s:Body><b>", header + b"<s:Body><b>" + (include if place == "body" else b""))
     decoder, told = Decoder(), list[Outcome]()
-    decoder.read(data, told.append)
+    for _ in range(4):  # the form of a Security header is known by then
+        decoder.read(data, told.append)
     await decoder.close()
-    assert isinstance(told[0], MissingPart)
+    assert [type(one) for one in told] == [MissingPart] * 4
 
 
 async def test_closing_waits_until_everything_is_read_and_told_in_its_order() -> None:

@@ -20,6 +20,7 @@ from holdfast.endpoint.heap import LARGE, Heap
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import EnvelopeError, MessageFlowError, ProcessorError
 from holdfast.wire import DEFAULT, Limits, check_parts, decode, receive_package
+from holdfast.wire.names import INCLUDE
 
 OFF_LOOP = 64 * 1024
 """Bytes from which an envelope is decoded in the thread.
@@ -27,9 +28,6 @@ OFF_LOOP = 64 * 1024
 Decoding that many takes a millisecond, and ten for a maliciously built envelope; passing them to the thread takes a
 tenth of a millisecond.
 """
-
-_INCLUDE = b"Include"
-"""Part of each reference to an attachment (XOP, section 2.1)."""
 
 T = TypeVar("T")
 Outcome = Envelope | EnvelopeError | ProcessorError
@@ -174,8 +172,9 @@ class Decoder:
             envelope = decode(data, limits=self._limits)
             if opening is not None:
                 envelope = self._opened(envelope, data, opening)
-            # Nearly no message has such a name, and the search costs less than a call.
-            if envelope.body.find(_INCLUDE) >= 0 or _INCLUDE in b"".join(envelope.headers):
+            # Nearly no message has such a name, and the search costs less than a call. No block of a known form has it.
+            headers = envelope.headers if envelope.known_block is None else ()
+            if envelope.body.find(INCLUDE) >= 0 or b"".join(headers).find(INCLUDE) >= 0:
                 check_parts(envelope, [])
             return envelope
         except Exception as error:

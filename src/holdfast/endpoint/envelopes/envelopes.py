@@ -174,9 +174,8 @@ class Envelopes(Spools):
         return self._chain.received(self._context_of(exchange, envelope, data), data)
 
     def _context_of(self, exchange: Exchange, envelope: Envelope, data: bytes) -> MessageContext:
-        notes: Notes = exchange.notes
-        request = exchange.request
-        return MessageContext(envelope, "inbound", self._chain.role, notes, is_answer=False, data=data, request=request)
+        # By position, as for an answer: two arguments by name take as long as all others.
+        return MessageContext(envelope, "inbound", self._chain.role, exchange.notes, False, exchange.request, data)
 
     def _unpacked(
         self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome, root: bytes
@@ -469,10 +468,7 @@ class Envelopes(Spools):
     def _answer(self, exchange: Exchange, envelope: Envelope) -> bytes:
         if exchange.notes is None:
             exchange.notes = {}
-        request = exchange.request
-        context = MessageContext(
-            envelope, "outbound", self._chain.role, exchange.notes, is_answer=True, request=request
-        )
+        context = MessageContext(envelope, "outbound", self._chain.role, exchange.notes, True, exchange.request)
         self._chain.outbound(context)
         return self._chain.encoded(context, encode(context.envelope))
 

@@ -205,12 +205,11 @@ class MessageContext:
         direction: Direction,
         role: Role,
         notes: dict[str, Any],
-        *,
         is_answer: bool,
+        request: Request | None = None,
         data: bytes = b"",
         to: str = "",
         attempt: int = 0,
-        request: Request | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.envelope = envelope

@@ -24,7 +24,7 @@ from holdfast.wire.addressing import endpoint_reference
 from holdfast.wire.decoding import fast
 from holdfast.wire.decoding.kept import check_kept
 from holdfast.wire.limits import DEFAULT, Limits
-from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
+from holdfast.wire.names import EMPTY_CONTROLS, INCLUDE, RM_OF_ACTION
 from holdfast.wire.text import block_pattern, declare, names_of, self_contained
 from holdfast.wire.tree import feed, is_deep, parser_for
 
@@ -302,7 +302,7 @@ def learn(data: bytes, usual: Envelope) -> None:
     root = fast.ROOT.kids.get(data[1 : end - 1])
     if root is None or len(usual.ack_requested) > 1 or not _has_plain_acknowledgement(usual):
         return
-    if any(_SECURITY not in block for block in usual.headers):
+    if any(_SECURITY not in block or INCLUDE in block for block in usual.headers):
         return
     at = data.find(root.body_open, end)
     head = data[:at]
