@@ -312,7 +312,10 @@ class UsernameTokenValidator(Processor):
         asked = read_request(context)
         user = ""
         if session is None or (security is not None and security.token is not None):
-            user = self._check_token(context, security, now)
+            token = self.authenticate_token(context, security, now)
+            user = token.name
+            if not token.is_digest:
+                self._plain.check(context, user)
         if session is not None and user not in ("", session.user):
             raise Unproven("the token and the password are of two users")
         context.notes[TIMESTAMPED] = security is not None and security.timestamp is not None
@@ -323,13 +326,6 @@ class UsernameTokenValidator(Processor):
         check_binding(context, proven)
         context.user = session.user if session is not None else user
         context.session = proven
-
-    def _check_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> str:
-        """Return the user that a UsernameToken proves. Errors as for :meth:`authenticate_token`."""
-        token = self.authenticate_token(context, security, now)
-        if not token.is_digest:
-            self._plain.check(context, token.name)
-        return token.name
 
     def authenticate_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> Token:
         """Return the UsernameToken of a Security header, if it proves its user.
