@@ -161,15 +161,16 @@ class Acceptance:
         self._see_what_it_awaits(message)
         is_unasked = request is None and self._is_unasked(envelope, origin)
         is_kept = refused is None and not message.is_for_others and not is_unasked
+        is_request = message.awaits_reply or message.is_unanswered
         verdict = self._inbound.receive(
             destination,
             envelope,
-            message.awaits_reply or message.is_unanswered,
+            is_request,
             back_channel if problem is None else None,  # its fault takes the one response
             now,
             is_kept=is_kept,
             is_answered=message.is_unanswered,
-            may_reply=self._replies.outboxes.have_room(destination, envelope),
+            may_reply=is_request and self._replies.outboxes.have_room(destination, envelope),
         )
         if verdict is _NEW:
             is_expected = self._accepted(message, now) or is_kept or not is_application
