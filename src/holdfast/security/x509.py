@@ -47,7 +47,7 @@ from holdfast.security.names import (
     SuiteName,
 )
 from holdfast.security.nonces import open_nonces
-from holdfast.security.protection.encryption_settings import Encryption, PeerCertificates
+from holdfast.security.protection.encryption_settings import Encryption, PeerCertificates, check_as_agreed
 from holdfast.security.protection.written_policy import abilities_of, written_binding
 from holdfast.security.saml.saml_token import WRITTEN_TOKEN, SamlToken, SamlTokenValidator, carried_assertion
 from holdfast.security.signature import (
@@ -427,7 +427,7 @@ class X509(Processor):
         may_hide_token = self._checks_assertion(context) and not encrypt.signature
         place: Literal["signature", "token"] = "token" if may_hide_token else "signature"
         encrypted = read_encrypted(secured, own.certificate, self._ciphers, place)
-        _check_as_agreed(encrypted, encrypt)
+        check_as_agreed(encrypted, encrypt)
         if not encrypted.hides_signature:
             return self._open_signed(context, secured, encrypted)
         decrypted = encrypted.decrypt(secured, own)
@@ -590,16 +590,3 @@ def _telling(decrypted: Decrypted) -> Iterator[None]:
         if decrypted.is_right:
             raise
         raise Unproven(_NO_SENSE) from None
-
-
-def _check_as_agreed(encrypted: EncryptedMessage, encrypt: Encryption) -> None:
-    """Check that a message is encrypted as the settings demand: not less, and not in another order."""
-    if not any(part.place == "body" for part in encrypted.parts):
-        raise Invalid("the Body is not encrypted")
-    if encrypted.hides_signature != encrypt.signature:
-        raise Invalid(f"the signature is {'not ' * encrypt.signature}encrypted: see signature=")
-    if encrypted.hides_token and not encrypted.is_signed_first:
-        raise Invalid("the assertion was encrypted before signing: the signature must be over the assertion")
-    if encrypted.is_signed_first == encrypt.before_signing:
-        order = "after" if encrypt.before_signing else "before"
-        raise Invalid(f"it was encrypted {order} signing: see before_signing=")

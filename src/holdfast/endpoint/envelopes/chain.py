@@ -26,6 +26,7 @@ from holdfast.exceptions import (
     ProcessorError,
     ProcessorFailed,
     UnknownExchange,
+    clause,
 )
 from holdfast.settings import brief_value
 from holdfast.wire import parse_element
@@ -206,7 +207,9 @@ class Chain:
             try:
                 check_secured_size(len(data), self.most_bytes)
             except EnvelopeError as error:
-                raise ProcessingError(f"The message cannot be sent: {error.message}.", remedy=error.remedy) from None
+                raise ProcessingError(
+                    f"The message cannot be sent: {clause(error.message)}.", remedy=error.remedy
+                ) from None
         return data
 
     # --- one processor --------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from typing import Final
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.certificates import Certificate, distinguished_name, read_certificates
+from holdfast.security.encryption import EncryptedMessage
+from holdfast.security.header import Invalid
 from holdfast.security.names import ENCRYPTED_HEADER, SECURITY, CipherName
 from holdfast.settings import check_settings
 
@@ -106,3 +108,20 @@ def _is_within(address: str, url: str) -> bool:
     """Return whether an address begins with a URL. A longer host, or a longer name in the path, is another address."""
     rest = address.removeprefix(url)
     return address.startswith(url) and (not rest or url.endswith("/") or rest[0] in "/?")
+
+
+def check_as_agreed(encrypted: EncryptedMessage, encrypt: Encryption) -> None:
+    """Check that a message is encrypted as the settings demand: not less, and not in another order.
+
+    Raises:
+        Invalid: It is not.
+    """
+    if not any(part.place == "body" for part in encrypted.parts):
+        raise Invalid("the Body is not encrypted")
+    if encrypted.hides_signature != encrypt.signature:
+        raise Invalid(f"the signature is {'not ' * encrypt.signature}encrypted: see signature=")
+    if encrypted.hides_token and not encrypted.is_signed_first:
+        raise Invalid("the assertion was encrypted before signing: the signature must be over the assertion")
+    if encrypted.is_signed_first == encrypt.before_signing:
+        order = "after" if encrypt.before_signing else "before"
+        raise Invalid(f"it was encrypted {order} signing: see before_signing=")
