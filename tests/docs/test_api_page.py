@@ -28,6 +28,7 @@ NOT_FOR_USERS = {
         ("Column", "Connection", "DBConnection", "Event", "Path", "Sequence"), "is Python's or a library's"
     ),
     "Store": "is what open_store returns, with its own page",
+    "Turn": "belongs to a node of a cluster",
     "Queues": "is a class of the core, and here the name of a type that the docstring explains",
 }
 """Classes of the source whose names are in signatures, and why the page needs no section on them."""

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from holdfast.cluster.group.membership import GroupMember, GroupMembership, GroupPicture, Pin
+from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin
+from holdfast.cluster.group.membership import GroupMembership
+from holdfast.cluster.group.states import GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 
 POLICY = LeasePolicy(6.0)
 PARTITIONS = 5
 STEP = 0.1
+
+
+@dataclass
+class Log:
+    """The claims in the log of a partition, of which only the last one matters.
+
+    Args:
+        owner: The worker that claimed it; None: nobody, because its owner resigned, or because nobody has claimed it.
+    """
+
+    epoch: int = 0
+    owner: Worker | None = None
+
+
+@dataclass(eq=False)
+class Worker:
+    """A worker of a partition.
+
+    Args:
+        claim: The epoch that it claims: the claim is on its way.
+        own: Its last claim that was valid; 0: none. Then it does not act.
+    """
+
+    claim: int = 0
+    own: int = 0
 
 
 @dataclass(eq=False)
@@ -23,7 +50,9 @@ class Process:
     since: float
     owned: set[int] = field(default_factory=set)
     """What its consumer has."""
-    workers: set[int] = field(default_factory=set)
+    workers: dict[int, Worker] = field(default_factory=dict)
+    notes: dict[int, LogNote] = field(default_factory=dict)
+    """What its workers noted in the shared memory."""
     revoking: set[int] = field(default_factory=set)
     heard: float = 0.0
     paused_until: float = 0.0
@@ -31,6 +60,11 @@ class Process:
     mute_until: float = 0.0
     """Until when it can ask, but the coordinator hears no heartbeat."""
     is_dead: bool = False
+    is_leaving: bool = False
+    is_older: bool = False
+    """Whether it is of a version that knows no resignations: it claims a log when it is trusted."""
+    told: frozenset[tuple[str, int]] = frozenset()
+    """What it reports as prepared, which others read late."""
     pins: dict[int, str] = field(default_factory=dict)
     """Partition -> the group's name of the member that the node keeps for it."""
     asked: tuple[float, GroupPicture] | None = None
@@ -39,16 +73,50 @@ class Process:
     """Until when answers take long."""
 
 
+class OlderMembership(GroupMembership):
+    """A node of a version that does not know what its logs say, and ends a worker before the group may have it."""
+
+    def follows_until(self, partition: int) -> float:
+        return 0.0
+
+    def log_noted(self, partition: int, note: LogNote, now: float) -> None:
+        pass
+
+    def pass_time(self, now: float) -> None:
+        for partition, state in self._states.items():
+            if state is GroupState.WAITING:
+                self._notes.setdefault(partition, LogNote(0, True))
+        super().pass_time(now)
+
+    def _keeps(self, partition: int, now: float) -> bool:
+        return bool(self._member_of.get(partition)) and super()._keeps(partition, now)
+
+
 class Group:
     """A coordinator and nodes, in virtual time. Every step, each living node exchanges a heartbeat and looks.
 
     An operator moves partitions and releases them. Nodes learn that late, and those that are cut off later still.
+
+    Args:
+        seed: Decides what happens.
+        membership: How nodes decide.
+        older: How nodes of an earlier version decide; None: there are none.
     """
 
-    def __init__(self, seed: int, membership: type[GroupMembership] = GroupMembership) -> None:
+    def __init__(
+        self,
+        seed: int,
+        membership: type[GroupMembership] = GroupMembership,
+        older: type[GroupMembership] | None = None,
+    ) -> None:
         self.random = random.Random(seed)
         self.now = 100.0
-        self.kind = membership
+        self.kind, self.older = membership, older
+        self.logs = [Log() for _ in range(PARTITIONS)]
+        self.resignations: list[tuple[int, int]] = []
+        """Partition and epoch of those that are on their way."""
+        self.on_the_word = 0
+        """How often a worker claimed a log whose owner had resigned."""
         self.joined = 0
         self.members: dict[str, Process] = {}
         self.owners: dict[int, str] = {}
@@ -57,8 +125,10 @@ class Group:
         self.processes = [self.start(name) for name in ("a", "b", "c")]
 
     def start(self, node: str) -> Process:
-        membership = self.kind(node, f"http://{node}", PARTITIONS, POLICY, self.now)
-        process = Process(membership, "", node, self.now)
+        is_older = self.older is not None and self.random.random() < 0.3
+        kind = self.older if self.older is not None and is_older else self.kind
+        process = Process(kind(node, f"http://{node}", PARTITIONS, POLICY, self.now), "", node, self.now)
+        process.is_older = is_older
         self.join(process)
         return process
 
@@ -78,14 +148,26 @@ class Group:
             for process in self.processes:
                 if not process.is_dead and process.paused_until <= self.now:
                     self.turn(process)
+            self.append()
             self.coordinate()
             self.judge()
 
     def fault(self) -> None:
         process = self.random.choice(self.processes)
-        match self.random.choice(["pause", "cut", "kill", "mute", "slow", "restart"]):
+        match self.random.choice(["pause", "cut", "kill", "mute", "slow", "restart", "crash", "leave"]):
             case "restart":  # a coordinator that takes over may not know who joined last
                 self.pins = {name: one for name, one in self.pins.items() if self.random.random() < 0.5}
+            case "crash":  # the supervisor starts the worker again
+                for partition in process.workers:
+                    process.workers[partition] = Worker()
+            case "leave" if not process.is_older:
+                process.is_leaving = True
+                process.membership.end()
+                process.membership.give_all(self.now)
+                process.owned = set()
+                for partition in [p for p, member in self.owners.items() if member == process.member]:
+                    del self.owners[partition]
+                self.members.pop(process.member, None)
             case "slow":
                 process.slow_until = self.now + 10
             case "pause":
@@ -94,7 +176,7 @@ class Group:
                 process.cut_until = self.now + self.random.choice([0.5, 3, 10])
             case "mute":
                 process.mute_until = self.now + 10
-            case "kill":
+            case "kill" | "leave":
                 process.is_dead = True
                 self.processes[self.processes.index(process)] = self.start(process.node)
 
@@ -116,9 +198,9 @@ class Group:
     def turn(self, process: Process) -> None:
         membership = process.membership
         if max(process.cut_until, process.mute_until) <= self.now:
-            if process.member not in self.members:
+            if process.member not in self.members and not process.is_leaving:
                 lost, process.owned, process.revoking = process.owned, set(), set()
-                membership.lost(lost)
+                membership.lost(lost, self.now, is_removed=True)
                 self.join(process)
             process.heard = self.now
             given = {p for p, member in self.owners.items() if member == process.member}
@@ -131,7 +213,15 @@ class Group:
         self.work(process)
 
     def note(self, process: Process, moved: frozenset[int]) -> None:
-        process.membership.noted(is_drained=False, is_cut_off=False, now=self.now, moved=moved)
+        process.membership.noted(
+            is_drained=False,
+            is_cut_off=False,
+            now=self.now,
+            moved=moved,
+            resigning=frozenset((one.node, one.since) for one in self.processes if not one.is_older),
+            prepared=frozenset[tuple[str, int]]().union(*(one.told for one in self.processes)),
+        )
+        process.told = frozenset((process.node, p) for p in process.membership.report.prepared)
 
     def work(self, process: Process) -> None:
         """Look, and start and end workers."""
@@ -139,16 +229,83 @@ class Group:
         self.look(process)
         membership.pass_time(self.now)
         mine = membership.view.mine.keys() | membership.view.preparing.keys()
-        for partition in process.workers - mine:  # a worker needs some time to end
+        for partition in process.workers.keys() - mine:  # a worker needs some time to end
             if self.random.random() < 0.3:
-                process.workers.remove(partition)
-        membership.stopped(membership.ending - process.workers)
-        process.workers |= mine
-        if process.revoking and not process.revoking & membership.ending:
+                del process.workers[partition]
+        for partition, note in process.notes.items():
+            membership.log_claimed(partition, note.own)
+        for partition in membership.stopped(self.ended(process)):
+            self.resign(process, partition)
+        for partition in mine - process.workers.keys():
+            process.notes[partition] = replace(process.notes.get(partition, LogNote(0, True)), epoch=0, is_free=True)
+            process.workers[partition] = Worker()
+        for partition, worker in list(process.workers.items()):
+            self.follow(process, partition, worker)
+            if partition in mine and process.notes[partition].epoch:
+                membership.log_noted(partition, process.notes[partition], self.now)
+        if process.revoking and (not process.revoking & process.workers.keys() or not process.is_older):
             process.owned -= process.revoking
             for partition in process.revoking:
-                del self.owners[partition]
+                self.owners.pop(partition, None)
             process.revoking = set()
+        if process.is_leaving and not process.workers:
+            process.is_dead = True
+            self.processes[self.processes.index(process)] = self.start(process.node)
+
+    def ended(self, process: Process) -> set[int]:
+        """Return the partitions whose workers had to end, and have ended."""
+        return process.membership.ending - process.workers.keys()
+
+    def resign(self, process: Process, partition: int) -> None:
+        own = process.notes[partition].own if partition in process.notes else 0
+        if own and not process.is_older and self.random.random() < 0.9:
+            self.resignations.append((partition, own))
+
+    def follow(self, process: Process, partition: int, worker: Worker) -> None:
+        """Let a worker that does not have the log read it to its end, and claim it if it may."""
+        log, membership = self.logs[partition], process.membership
+        if worker.own and log.owner is not worker and self.random.random() < 0.2:
+            process.workers[partition] = Worker()  # its next write was void, and the supervisor starts it again
+        if worker.own or worker.claim or self.random.random() < 0.6:
+            return
+        epoch, is_free = self.last_claim(partition)
+        own = process.notes.get(partition, LogNote(0, True)).own
+        process.notes[partition] = LogNote(epoch, is_free, own)  # 0 is for nothing noted
+        known = epoch <= max(own, membership.vouched(partition)) or process.is_older
+        is_trusted = self.now < membership.trusted_until(partition)
+        if (is_trusted and (known or is_free)) or (
+            (is_free or known) and self.now < membership.follows_until(partition)
+        ):
+            worker.claim = log.epoch + 1
+
+    def append(self) -> None:
+        """Let claims and resignations arrive in the logs, in any order and some steps later."""
+        for process in self.processes:
+            for partition, worker in process.workers.items():
+                if worker.claim and not process.is_dead and self.random.random() < 0.5:
+                    self.claim(process, partition, worker)
+        for one in list(self.resignations):
+            if self.random.random() < 0.5:
+                self.resignations.remove(one)
+                partition, epoch = one
+                self.resigned(partition, epoch)
+
+    def last_claim(self, partition: int) -> tuple[int, bool]:
+        """Return the last claim of a log as a worker reads it, from 1, and whether no process owns the log by that."""
+        return self.logs[partition].epoch + 1, self.logs[partition].owner is None
+
+    def resigned(self, partition: int, epoch: int) -> None:
+        if self.logs[partition].epoch + 1 == epoch:
+            self.logs[partition] = Log(epoch)
+
+    def claim(self, process: Process, partition: int, worker: Worker) -> None:
+        log = self.logs[partition]
+        if log.epoch + 1 == worker.claim:
+            self.on_the_word += self.now >= process.membership.trusted_until(partition)
+            log.epoch, log.owner = worker.claim, worker
+            worker.own = log.epoch + 1
+            process.notes[partition] = replace(process.notes[partition], own=worker.own)
+        worker.claim = 0
 
     def look(self, process: Process) -> None:
         """Ask for the group. The coordinator describes it when it hears that, or when it answers."""
@@ -198,13 +355,14 @@ class Group:
         is_able = max(giver.paused_until, giver.cut_until, giver.mute_until) <= self.now and not giver.is_dead
         if counts[most] > counts[fewest] + 1 and is_able and not giver.revoking and giver.owned:
             giver.revoking = {self.random.choice(sorted(giver.owned))}
-            giver.membership.revoked(giver.revoking)
+            giver.membership.lost(giver.revoking, self.now)
 
     def acting(self, partition: int) -> list[Process]:
         return [
             one
             for one in self.processes
             if partition in one.workers
+            and one.workers[partition].own
             and not one.is_dead
             and one.paused_until <= self.now
             and self.now < one.membership.trusted_until(partition)

@@ -4,7 +4,11 @@ The agent writes a time for each partition, and the worker of the partition read
 no message, calls no handler and forwards nothing: another node may do so. The stored data need no clock: they are
 protected by the epoch in each commit.
 
-Beside the times, the memory has the last batch of each partition that its worker made durable, and the bytes that must
+On Kafka, the memory also has what the worker has read in its log, and what it may do with it. Until a time of its own,
+before it may act, it may claim a log that no process owns. It replaces another claim only if the agent vouches that no
+process acts by that claim.
+
+The memory also has the last batch of each partition that its worker made durable, and the bytes that must
 be free on the disk of its cache before it accepts messages, for the agent; and how far the clock of this machine is
 wrong, for the workers.
 
@@ -39,6 +43,11 @@ class Trust:
         self._batches = memoryview(mmap.mmap(-1, 16 * count)).cast("q")
         self._wanted_bytes = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
         self._clock_ahead = memoryview(mmap.mmap(-1, 8)).cast("q")
+        self._follows = memoryview(mmap.mmap(-1, 8 * count)).cast("d")
+        self._vouched = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
+        self._read = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
+        """The last claim of each log that its worker read, doubled, and one more if no process owns it; 0: not read."""
+        self._own = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
 
     def set(self, partition: int, until: float) -> None:
         """Set the time, in seconds of :func:`trust_clock`, until which the worker of a partition may act."""
@@ -48,10 +57,34 @@ class Trust:
         """Return that time; 0 if no worker may act on the partition."""
         return self._until[partition]
 
+    def permit(self, partition: int, follows: float, vouched: int) -> None:
+        """Let the worker of a partition claim its log.
+
+        Args:
+            partition: The partition.
+            follows: Until when it may if no process owns the log, although it may not act.
+            vouched: The last claim that it may replace.
+        """
+        self._follows[partition], self._vouched[partition] = follows, vouched
+
+    def log_of(self, partition: int) -> tuple[int, bool, int] | None:
+        """Return the last claim of a log that its worker read, whether no process owns the log by that, and the last
+        claim of a worker of this node; None: no worker has read the log to its end since :meth:`forget_log`."""
+        read = self._read[partition]
+        return (read >> 1, bool(read & 1), self._own[partition]) if read else None
+
+    def own_claim(self, partition: int) -> int:
+        """Return the last claim of a worker of this node; 0: there is none."""
+        return self._own[partition]
+
+    def forget_log(self, partition: int) -> None:
+        """Forget what an earlier worker read."""
+        self._read[partition] = 0
+
     def revoke(self) -> None:
         """Let no worker act. The supervisor calls this when the agent has ended, for whatever reason."""
         for partition in range(len(self._until)):
-            self._until[partition] = 0.0
+            self._until[partition] = self._follows[partition] = 0.0
 
     def remember(self, partition: int, epoch: int, batch: int) -> None:
         """Remember the last durable batch of a partition, unless a later one is known: the epoch of its store, and its
@@ -111,6 +144,18 @@ class PartitionTrust:
             now: In seconds of :func:`trust_clock`; None: read the clock.
         """
         return (trust_clock() if now is None else now) < self._trust.until(self._partition)
+
+    def may_claim(self, epoch: int, *, is_free: bool) -> bool:
+        """Note the last claim of the log, and return whether the worker may claim it now; see
+        :class:`holdfast.store.Turn`."""
+        trust, number = self._trust, self._partition
+        trust._read[number] = 2 * epoch + is_free
+        is_known = is_free or epoch <= max(trust._own[number], trust._vouched[number])
+        return is_known and trust_clock() < max(trust._until[number], trust._follows[number])
+
+    def claimed(self, epoch: int) -> None:
+        """Note that the worker has the log by this claim."""
+        self._trust._own[self._partition] = epoch
 
     def revoke(self) -> None:
         """End the trust at once. A worker calls this when it has lost its supervisor."""

@@ -18,7 +18,7 @@ from holdfast.core.policy import DestinationPolicy
 from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.http.exchange import HTTPLimits
-from holdfast.store import IN_MEMORY, Store, is_kafka, is_remote, is_sql, open_store, shown, store_exists
+from holdfast.store import IN_MEMORY, Store, Turn, is_kafka, is_remote, is_sql, open_store, shown, store_exists
 from holdfast.store.address import beside, read_address, with_partition
 
 MOST: Final = 64
@@ -42,6 +42,7 @@ class Worker:
             for a single worker.
         is_trusted: Whether this process may act now. Otherwise, another node may have taken over its work: it accepts
             nothing, sends nothing, and answers 503. None: always.
+        turn: When this process may take a store in a log; None: at once.
         remember: Called with the epoch of its store and the number of each durable batch; None: it is not called.
         want: Called with the bytes that must be free on the disk of its cache before it accepts messages, at each
             change; 0: it accepts them. None: it is not called.
@@ -59,6 +60,7 @@ class Worker:
     remember: Callable[[int, int], None] | None = None
     want: Callable[[int], None] | None = None
     clock_ahead: Callable[[], float] = lambda: 0.0
+    turn: Turn | None = None
 
     @property
     def is_gateway(self) -> bool:

@@ -6,12 +6,11 @@ Open ``base`` first, then ``records``. ``rocksdb`` is the embedded store, ``sql`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing, clause
 from holdfast.store.address import check_location, is_kafka, is_remote, is_sql, shown
-from holdfast.store.base import Cached, Counted, Store, Transaction, Transactional
+from holdfast.store.base import Cached, Counted, Store, Transaction, Transactional, Turn
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
 
@@ -27,6 +26,7 @@ __all__ = [
     "Store",
     "Transaction",
     "Transactional",
+    "Turn",
     "is_kafka",
     "is_remote",
     "is_sql",
@@ -36,9 +36,7 @@ __all__ = [
 ]
 
 
-def open_store(
-    location: str | Path | Store, *, read_only: bool = False, turn: Callable[[], bool] | None = None
-) -> Store:
+def open_store(location: str | Path | Store, *, read_only: bool = False, turn: Turn | None = None) -> Store:
     """Return the store at ``location``; create it if it does not exist.
 
     Args:
@@ -47,8 +45,8 @@ def open_store(
             returned unchanged.
         read_only: Open the store's current content for reading, even if another process has it open; nothing is created
             or changed.
-        turn: Whether this process may take a store in a log from its owner. Until then, it only reads the log. Other
-            stores are taken at once. None: always.
+        turn: When this process may take a store in a log from its owner. Until then, it only reads the log. Other
+            stores are taken at once. None: at once.
 
     Raises:
         ConfigurationError: The location is invalid, or the packages that a database needs are not installed.
@@ -116,7 +114,7 @@ def _open_sql(location: str, *, read_only: bool) -> Store:
         ) from error
 
 
-def _open_kafka(location: str, *, read_only: bool, turn: Callable[[], bool] | None) -> Store:
+def _open_kafka(location: str, *, read_only: bool, turn: Turn | None) -> Store:
     try:
         from holdfast.store.kafka.store import KafkaStore
     except ImportError as error:

@@ -10,6 +10,23 @@ from holdfast.store.contents import Contents
 from holdfast.store.records import decode_record
 
 
+class Turn(Protocol):
+    """When a process may take a store in a log from its owner."""
+
+    def may_claim(self, epoch: int, *, is_free: bool) -> bool:
+        """Whether the process may claim the log now, which it has read to the end.
+
+        Args:
+            epoch: The last claim.
+            is_free: Whether no process owns the log by that claim.
+        """
+        ...
+
+    def claimed(self, epoch: int) -> None:
+        """The process has the log by this claim."""
+        ...
+
+
 class Store(Protocol):
     """Durable state and records of one endpoint. Only one process at a time may have it open.
 

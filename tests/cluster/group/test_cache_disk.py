@@ -193,7 +193,6 @@ class Disks(Group):
         self.disks: dict[Process, Disk] = {}
         self.idle: set[str] = set()
         """Members that get no partitions."""
-        self.leaving: set[Process] = set()
         super().__init__(seed, membership)
 
     def start(self, node: str) -> Process:
@@ -220,24 +219,21 @@ class Disks(Group):
             now=self.now,
             moved=moved,
             short=short,
+            resigning=self.notes.resigning(members),
+            prepared=frozenset((one.node, p) for one in members for p in self.notes.report_of(one).prepared),
             makes_way=self.disks[process].makes_way(self.now, beside),
         )
         self.said.append((self.now, report_note(process.node, process.since, membership.report)))
 
     def turn(self, process: Process) -> None:
-        if process not in self.leaving and process.membership.wants_partitions == (process.member in self.idle):
-            self.leaving.add(process)
-        if process not in self.leaving:
-            super().turn(process)
-            return
-        process.membership.give_all()
-        self.work(process)
-        if not process.membership.ending:
-            self.leaving.discard(process)
+        is_able = max(process.cut_until, process.mute_until) <= self.now and not process.is_leaving
+        if is_able and process.membership.wants_partitions == (process.member in self.idle):
             self.members.pop(process.member, None)
             self.owners = {p: member for p, member in self.owners.items() if member != process.member}
             process.owned, process.revoking = set(), set()
+            process.membership.give_all(self.now)
             self.join(process)
+        super().turn(process)
 
     def join(self, process: Process) -> None:
         super().join(process)

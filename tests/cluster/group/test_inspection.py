@@ -28,7 +28,7 @@ from live_nodes import Node
 
 from holdfast.cli.inspection.cluster import cluster as commands
 from holdfast.cluster.group import inspection
-from holdfast.cluster.group.membership import GroupMember, GroupPicture
+from holdfast.cluster.group.members import GroupMember, GroupPicture
 from holdfast.cluster.group.notes import Notes, forget_note, report_note
 from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic

@@ -1,28 +1,28 @@
 """Which partitions a node of a consumer group serves, in virtual time: nodes that are paused, killed and cut off, and a
 coordinator that forgets silent members. At most one process may act on a partition, and in the end all are served.
 
-Covers cluster/group/states.py and cluster/group/pictures.py.
+Covers cluster/group/states.py, cluster/group/members.py and cluster/group/pictures.py.
 """
 
 from __future__ import annotations
 
-import random
 import socket
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from group_world import POLICY, STEP, Group
 from growth import entries
+from pin_world import Look, look_at_pins, search_pins
 from worlds import each_world
 
 from holdfast.cluster.agent import AgentSettings
 from holdfast.cluster.group import membership as module
 from holdfast.cluster.group.agent import _GroupAgent
-from holdfast.cluster.group.membership import GroupMember, GroupMembership, GroupPicture, Pin
+from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin
+from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.pictures import client_id, member_of, pin_client_id, pin_of
 from holdfast.cluster.group.states import GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.rows import Report
@@ -45,21 +45,20 @@ def test_one_process_acts_on_a_partition_in_many_more_groups(first: int) -> None
         group.calm()
 
 
-class ServesAtOnce(GroupMembership):
-    def assigned(self, partitions: Any, member: str, now: float) -> None:
-        super().assigned(partitions, member, now - 100.0)
-
-
 class TrustsForALease(GroupMembership):
     def trusted_until(self, partition: int) -> float:
         found = super().trusted_until(partition)
         return found + POLICY.lease if found else 0.0
 
 
-class ConfirmsAtOnce(GroupMembership):
-    @property
-    def ending(self) -> set[int]:
-        return set()
+class KeepsForALease(GroupMembership):
+    """What the group wants back."""
+
+    def _settle(self, partition: int, now: float) -> None:
+        had = partition in self._keep_until
+        super()._settle(partition, now)
+        if not had and partition in self._keep_until and not self._member_of[partition]:
+            self._keep_until[partition] += POLICY.lease
 
 
 class OverlooksPins(GroupMembership):
@@ -86,10 +85,8 @@ class ForgetsThatItHas(GroupMembership):
 @pytest.mark.parametrize(
     "mistake",
     [
-        ServesAtOnce,
         TrustsForALease,
-        ConfirmsAtOnce,
-        OverlooksPins,
+        KeepsForALease,
         PinsWithoutEnd,
         ForgetsThatItHas,
     ],
@@ -105,134 +102,10 @@ def test_a_mistake_is_noticed(mistake: type[GroupMembership]) -> None:
         search()
 
 
-@dataclass
-class Look:
-    """A node asks for the group at one moment, the coordinator describes it at another, and the answer comes later."""
-
-    sent: float
-    seen: float
-    answered: float
-    picture: GroupPicture | None = None
-
-
-def look_at_pins(
-    kind: type[GroupMembership],
-    seconds: float,
-    pinned: Callable[[float, Mapping[str, Look]], Collection[Pin]],
-    look: Callable[[str, float], Look],
-) -> list[tuple[float, str]]:
-    """A partition is assigned to node a, and pins of b and c come and go. Nobody is told: all find out by looking. At
-    most one may act. Returns which one does, "" for none, at each time.
-
-    Args:
-        kind: How they decide.
-        seconds: How long.
-        pinned: The time and the present looks -> the pins.
-        look: The node and the time -> its next look.
-    """
-    now = 100.0
-    nodes = [kind(name, f"http://{name}", 1, POLICY, now) for name in "abc"]
-    members = tuple(GroupMember(f"{one.node}-1", one.node, "", 100.0) for one in nodes)
-    nodes[0].assigned([0], "a-1", now)
-    for one in nodes[1:]:
-        one.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
-    looks = {one.node: look(one.node, now) for one in nodes}
-    found: list[tuple[float, str]] = []
-    for step in range(int(seconds / STEP)):
-        now = 100.0 + step * STEP
-        pins = tuple(pinned(now, looks))
-        for one in nodes:
-            mine = looks[one.node]
-            if mine.picture is None and now >= mine.seen:
-                mine.picture = GroupPicture(members, True, pins)
-            if mine.picture is not None and now >= mine.answered:
-                one.looked(mine.picture, mine.sent, now)
-                looks[one.node] = look(one.node, now)
-            one.pass_time(now)
-            one.stopped(one.ending)
-        acting = [one.node for one in nodes if 0 in one.view.mine and now < one.trusted_until(0)]
-        assert len(acting) <= 1, f"{now:.1f}: {acting} act"
-        found.append((now, "".join(acting)))
-    return found
-
-
-def flip_pins(seed: int, kind: type[GroupMembership] = GroupMembership) -> None:
-    """Pins come and go at any time, often just before the coordinator answers a slow look."""
-    chance, pins, flip_at = random.Random(seed), dict[str, Pin](), 100.0
-    slow = {name: chance.choice([0.0, 0.0, 0.1]) for name in "abc"}
-
-    def look(node: str, now: float) -> Look:
-        sent = now + STEP * chance.choice([1, 3])
-        delay = POLICY.hold * chance.choice([0.8, 2, 6, 9] if chance.random() < slow[node] else [0.05, 0.2, 0.4])
-        return Look(sent, sent + delay * chance.choice([0.0, 0.5, 1.0]), sent + delay)
-
-    def pinned(now: float, looks: Mapping[str, Look]) -> Collection[Pin]:
-        nonlocal pins, flip_at
-        if now >= flip_at:
-            before_slowest = max(one.seen for one in looks.values()) - STEP
-            is_slow = before_slowest > now + POLICY.hold and chance.random() < 0.7
-            flip_at = before_slowest if is_slow else now + POLICY.hold * chance.choice([0.1, 0.9, 2, 4, 6])
-            wanted = chance.choice(["", "", "b", "c", "bc"])
-            kept = {name: pin for name, pin in pins.items() if chance.random() < 0.8}
-            pins = {name: kept.get(name) or Pin(f"{name}-{now}", name, 100.0, 0) for name in wanted}
-        return pins.values()
-
-    look_at_pins(kind, 60.0, pinned, look)
-
-
-def overlook_pin(
-    kind: type[GroupMembership],
-    gap: float,
-    start: float,
-    length: float,
-    seen: float,
-    delay: float,
-    next_after: float | None = None,
-) -> None:
-    """Node a asks thrice, and one pin comes and goes in the meantime. Its node learns that late. Other looks are quick.
-
-    Args:
-        kind: How the nodes decide.
-        gap: Holds between the first look and the second one.
-        start, length: Holds after the first look when the pin comes, and for which it stays.
-        seen: Which share of the gap has passed when the coordinator describes the group the first time.
-        delay: Holds until the coordinator describes the group the second time.
-        next_after: Steps from the second look until another pin comes; None: none comes.
-    """
-    first = 100.0 + 3 * POLICY.hold
-    begin = first + start * POLICY.hold
-    end = begin + length * POLICY.hold
-
-    def look(node: str, now: float) -> Look:
-        sent = now + STEP
-        if node == "a" and first <= now < first + 3 * STEP:
-            return Look(sent, sent + seen * gap * POLICY.hold, sent + gap * POLICY.hold)
-        if node == "a" and first + gap * POLICY.hold <= now < first + gap * POLICY.hold + 3 * STEP:
-            return Look(sent, sent + delay * POLICY.hold, sent + delay * POLICY.hold)
-        if node == "b" and end - 3 * STEP <= now < end:
-            return Look(sent, end, end + POLICY.hold)
-        return Look(sent, sent, sent)
-
-    def pinned(now: float, _: Mapping[str, Look]) -> Collection[Pin]:
-        if next_after is not None and now >= first + gap * POLICY.hold + next_after * STEP:
-            return [Pin("c-1", "c", 100.0, 0)]
-        return [Pin("b-1", "b", 100.0, 0)] if begin <= now < end else []
-
-    look_at_pins(kind, (gap + length + 8) * POLICY.hold, pinned, look)
-
-
-def search_pins(kind: type[GroupMembership], seeds: int) -> None:
-    for case in product([0.5, 1.5, 3, 4, 5, 7], [0.1, 1], [0.5, 1.5, 2.5, 3.5, 4.5], [0, 1], [0, 1.1]):
-        overlook_pin(kind, *case)
-    for next_after in range(10):
-        overlook_pin(kind, 5, 0.1, 4.5, 1, 0, next_after)
-    for seed in range(seeds):
-        flip_pins(seed, kind)
-
-
+@pytest.mark.parametrize("resigns", [False, True])
 @pytest.mark.parametrize("seeds", [20, pytest.param(200, marks=pytest.mark.nightly)])
-def test_one_node_acts_however_pins_come_and_go_between_looks(seeds: int) -> None:
-    search_pins(GroupMembership, seeds)
+def test_one_node_acts_however_pins_come_and_go_between_looks(seeds: int, resigns: bool) -> None:
+    search_pins(GroupMembership, seeds, resigns=resigns)
 
 
 def test_a_moved_partition_is_without_a_node_for_less_than_a_hold() -> None:
@@ -259,13 +132,17 @@ def test_a_worker_is_prepared_while_its_node_waits_and_looks_once_when_that_may_
     node.noted(is_drained=False, is_cut_off=False, now=100.1, moved=frozenset({0}))
     assert node.is_look_due(100.2), "its pin is about to come"
     node.looked(GroupPicture(members, True, (pin,)), 100.2, 100.3)
-    clear = 100.3 + POLICY.lease
-    for now in (100.4, 102.0, 104.0, clear - 0.1):
+    node.log_noted(0, LogNote(7, False), 100.3)  # somebody may act by this claim
+    assert node.is_look_due(100.35), "earlier looks say nothing about that"
+    node.looked(GroupPicture(members, True, (pin,)), 100.35, 100.4)
+    clear = 100.4 + POLICY.lease
+    for now in (100.5, 102.0, 104.0, clear - 0.1):
         assert not node.is_look_due(now)
         node.looked(GroupPicture(members, True, (pin,)), now, now)
         assert (node.view.preparing, node.view.mine, node.trusted_until(0)) == ({0: 1}, {}, 0.0)
     assert node.is_look_due(clear + 0.1)
     node.looked(GroupPicture(members, True, (pin,)), clear + 0.1, clear + 0.2)
+    assert node.vouched(0) == 7
     assert (node.view.preparing, node.view.mine, node.is_look_due(clear + 0.3)) == ({}, {0: 1}, False)
 
 
@@ -276,21 +153,21 @@ def test_a_worker_that_cannot_be_prepared_leaves_a_moved_partition_to_its_owner(
     node.noted(is_drained=False, is_cut_off=False, now=100.1, moved=frozenset({0}))
     node.looked(GroupPicture(members, True, (Pin("pin", "b", 41.0, 0),)), 100.2, 100.3)
     node.failed({0: "no space"}, 100.4)
+    node.looked(GroupPicture(members, True), 100.5, 100.6)  # so the pin is given up
     assert (node.declined, node.pins, node.view.preparing, node.view.owners) == ({0}, set(), {}, {0: "a"})
 
 
-def test_other_nodes_name_the_owner_until_the_pin_counts() -> None:
+def test_other_nodes_name_the_node_that_serves_until_the_next_one_does() -> None:
     members = (GroupMember("x", "a", "http://a", 40.0, "", frozenset({0})), GroupMember("y", "b", "http://b", 41.0))
-    pin, named = Pin("pin", "b", 41.0, 0), list[str | None]()
-    node = GroupMembership("c", "http://c", 1, POLICY, 50.0)
-    for step in range(60):
-        now = 100.0 + step * POLICY.lease / 20
-        node.looked(GroupPicture(members, True, (pin,) if step >= 20 else ()), now, now)
-        named.append(node.view.owners.get(0))
-    assert set(named[:40]) == {"a"} and set(named[42:]) == {"b"}
-    fresh = GroupMembership("c", "http://c", 1, POLICY, 50.0)  # cannot know when it came
-    fresh.looked(GroupPicture(members, True, (pin,)), 100.0, 100.0)
-    assert fresh.view.owners == {0: "b"}
+    pin, node = Pin("pin", "b", 41.0, 0), GroupMembership("c", "http://c", 1, POLICY, 50.0)
+
+    def named(pins: tuple[Pin, ...], *serving: str) -> str | None:
+        node.noted(is_drained=False, is_cut_off=False, now=100.0, serving=frozenset((one, 0) for one in serving))
+        node.looked(GroupPicture(members, True, pins), 100.0, 100.0)
+        return node.view.owners.get(0)
+
+    assert (named(()), named((), "a"), named((), "b"), named((), "gone")) == ("a", "a", "b", "a")
+    assert (named((pin,)), named((pin,), "a"), named((pin,), "b"), named((pin,), "a", "b")) == ("b", "a", "b", "b")
 
 
 class ServesAPinAtOnce(GroupMembership):
@@ -321,18 +198,18 @@ class WaitsForAHold(GroupMembership):
 
 class KeepsForAHoldMore(GroupMembership):
     def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
-        had = partition in self._no_pin_acts_until
+        had = partition in self._keep_until
         super()._see(partition, pin, sent, now)
-        if not had and partition in self._no_pin_acts_until:
-            self._no_pin_acts_until[partition] += self._policy.hold
+        if not had and partition in self._keep_until:
+            self._keep_until[partition] += self._policy.hold
 
 
 class KeepsFromTheAnswer(GroupMembership):
     def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
-        had = partition in self._no_pin_acts_until
+        had = partition in self._keep_until
         super()._see(partition, pin, sent, now)
-        if not had and partition in self._no_pin_acts_until:
-            self._no_pin_acts_until[partition] = now + self._policy.lease
+        if not had and partition in self._keep_until:
+            self._keep_until[partition] = now + self._policy.lease
 
 
 class KeepsWhatItHadNoRightToServe(GroupMembership):
@@ -342,7 +219,7 @@ class KeepsWhatItHadNoRightToServe(GroupMembership):
         before = self._sights.get(partition)
         super()._see(partition, pin, sent, now)
         if before is not None and before.pin == "" != pin and now < before.sent + self._policy.lease:
-            self._no_pin_acts_until[partition] = before.sent + self._policy.lease
+            self._keep_until[partition] = before.sent + self._policy.lease
 
 
 class TakesTheFirstOfTwoPins(GroupMembership):
@@ -376,7 +253,7 @@ def test_a_mistake_with_pins_is_noticed(mistake: type[GroupMembership]) -> None:
 @pytest.mark.parametrize(
     ("cell", "wrong"),
     [
-        ((GroupState.SERVED, GroupEvent.TAKEN), GroupState.SERVED),
+        ((GroupState.SERVED, GroupEvent.CLAIMED), GroupState.SERVED),
         ((GroupState.GIVING, GroupEvent.STOPPED), GroupState.GIVING),
     ],
 )
@@ -396,41 +273,39 @@ _SERVED = ("assigned", "wait")
     [
         ((), False, False),
         (("stopped",), False, False),
-        (("revoked",), False, False),
         (("lost",), False, False),
         (_GOT, False, False),
         ((*_GOT, "stopped", "wait"), True, False),
-        ((*_GOT, "revoked", "wait"), False, False),
-        ((*_GOT, "lost", "wait"), False, False),
+        ((*_GOT, "lost", "wait"), False, True),
+        ((*_GOT, "lost", "stopped", "wait"), False, False),
         ((*_GOT, "failed"), False, False),
+        ((*_GOT, "failed", "wait"), False, False),
         ((*_GOT, "failed", "wait", "wait"), True, False),
         (_SERVED, True, False),
         ((*_SERVED, "stopped"), True, False),
+        ((*_SERVED, "claimed"), False, False),
+        ((*_SERVED, "claimed", "wait"), True, False),
         ((*_SERVED, "failed"), False, False),
         ((*_SERVED, "failed", "wait", "wait"), True, False),
-        ((*_SERVED, "revoked", "failed"), False, False),
-        ((*_SERVED, "revoked"), False, True),
-        ((*_SERVED, "revoked", "revoked"), False, True),
-        ((*_SERVED, "revoked", "lost"), False, True),
-        ((*_SERVED, "revoked", "stopped"), False, False),
+        ((*_SERVED, "lost", "failed"), False, False),
         ((*_SERVED, "lost"), False, True),
         ((*_SERVED, "lost", "lost"), False, True),
-        ((*_SERVED, "lost", "revoked"), False, True),
         ((*_SERVED, "lost", "stopped"), False, False),
         ((*_SERVED, "lost", "assigned", "wait"), False, True),
         ((*_SERVED, "lost", "assigned", "wait", "stopped", "wait"), True, False),
-        ((*_SERVED, "lost", "assigned", "revoked"), False, True),
         ((*_SERVED, "lost", "assigned", "lost"), False, True),
     ],
 )
 def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], mine: bool, ending: bool) -> None:
     membership = GroupMembership("a", "http://a", 1, POLICY, 0.0)
     me = GroupMember("me", "a", "http://a", 0.0, "", frozenset({0}))
-    now = 100.0
+    now, epoch = 100.0, 1
     for event in ("wait", *events):
         for _ in range(20 if event == "wait" else 1):
             now += POLICY.lease / 20
             membership.looked(GroupPicture((me,), True), now, now)
+            if 0 in membership.view.preparing:
+                membership.log_noted(0, LogNote(epoch, False), now)
         match event:
             case "assigned":
                 membership.assigned([0], "me", now)
@@ -438,11 +313,17 @@ def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], 
                 membership.pass_time(now)
             case "failed":
                 membership.failed({0: "it is full"}, now)
+            case "claimed":
+                epoch += 1
+                membership.log_noted(0, LogNote(epoch, False), now)
+            case "lost":
+                membership.lost([0], now)
             case _:
-                getattr(membership, event)([0])
+                membership.stopped([0])
     assert (0 in membership.view.mine, 0 in membership.ending) == (mine, ending)
-    is_giving = events[2:] in (("revoked",), ("revoked", "revoked"))
-    assert membership.trusted_until(0) == (now + POLICY.hold if mine or is_giving else 0.0)
+    is_giving = events[2:] in (("lost",), ("lost", "lost"))
+    asked = now - POLICY.lease / 20 if events[2:] == ("lost", "lost") else now
+    assert membership.trusted_until(0) == (asked + POLICY.hold if mine or is_giving else 0.0)
 
 
 def test_an_agent_does_not_wait_for_workers_that_ended_before_it_heard_that_it_ends(tmp_path: Path) -> None:
@@ -455,10 +336,11 @@ def test_an_agent_does_not_wait_for_workers_that_ended_before_it_heard_that_it_e
     for step in range(20):
         now = 100.0 + step * POLICY.lease / 20
         membership.looked(GroupPicture((GroupMember("me", "a", "http://a", agent._since),), True), now, now)
+        membership.log_noted(0, LogNote(1, False), now)
     assert membership.view.mine
     ours.sendall(b'{"end": true}\n{"stopped": [0]}\n')
     agent._listen()
-    membership.give_all()
+    membership.give_all(now)
     assert (membership.ending, membership.view.mine) == (set(), {})
     ours.close()
     theirs.close()
@@ -473,9 +355,11 @@ def test_a_node_that_kafka_does_not_describe_has_trouble_as_long_as_it_may_not_a
     for look in range(9):
         sent = 110.0 - POLICY.hold * (8 - look) / 4
         membership.looked(GroupPicture((me, another), True), sent, sent)
+        membership.log_noted(0, LogNote(1, True), sent)
+    membership.pass_time(110.0)
     for now in (110.0, 110.0 + POLICY.hold, 110.1 + POLICY.hold, 200.0):
         assert bool(membership.trouble(now)) == (now > membership.trusted_until(0))
-    membership.lost([0])
+    membership.lost([0], 200.0, is_removed=True)
     membership.looked(GroupPicture((another,), True), 200.0, 200.1)
     assert "removed" in membership.trouble(200.1)
     membership.looked(GroupPicture((me, another), False), 201.0, 201.1)
@@ -554,6 +438,7 @@ def test_a_partition_that_was_moved_here_and_cannot_be_served_is_declined() -> N
             now += POLICY.lease / 10
             membership.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
             membership.looked(GroupPicture(members, True, pins), now, now)
+            membership.log_noted(0, LogNote(1, False), now)
 
     look()
     assert (membership.pins, membership.view.owners) == ({0}, {0: "b"})
@@ -596,7 +481,7 @@ def test_a_node_reports_why_a_worker_failed_until_it_serves_or_the_partition_is_
     assert membership.report == Report((0,), {}, {"b": "refused"})
     membership.pass_time(300.0)
     membership.failed({0: "no space"}, 300.0)
-    membership.revoked([0])
+    membership.lost([0], 300.0)
     membership.serves([], {})
     assert membership.report == Report()
 
@@ -620,6 +505,7 @@ def test_what_a_node_remembers_does_not_grow_with_the_times_that_it_joins() -> N
         for _ in range(3):
             now += POLICY.hold
             node.looked(GroupPicture((found,), True), now, now)
-        node.lost(range(4))
+        node.lost(range(4), now, is_removed=True)
+        node.stopped(range(4))
         counts.append(entries(node))
     assert counts[-1] == counts[20]

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 from holdfast.cluster.agent import AgentSettings
 from holdfast.cluster.group.agent import _GroupAgent
-from holdfast.cluster.group.membership import GroupMember
+from holdfast.cluster.group.members import GroupMember
 from holdfast.cluster.group.notes import (
     Notes,
     decline_note,

@@ -36,6 +36,7 @@ from holdfast.exceptions import (
 from holdfast.store import MemoryStore, open_store, store_exists
 from holdfast.store.kafka import cache, sweep
 from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.frames import RESIGNED, Claim, encode_claim
 from holdfast.store.kafka.replay import Checkpoint
 from holdfast.store.kafka.store import KafkaStore
 from holdfast.store.kafka.topic import KafkaLog
@@ -151,11 +152,14 @@ class Turn:
     """It has not come, and it is known when a store waits for it."""
 
     def __init__(self) -> None:
-        self.asked, self.has_come = threading.Event(), False
+        self.asked, self.has_come, self.epoch = threading.Event(), False, 0
 
-    def __call__(self) -> bool:
+    def may_claim(self, epoch: int, *, is_free: bool) -> bool:
         self.asked.set()
         return self.has_come
+
+    def claimed(self, epoch: int) -> None:
+        self.epoch = epoch
 
 
 def test_a_store_follows_its_owner_until_its_turn_and_then_has_everything(url, tmp_path, content) -> None:
@@ -176,8 +180,33 @@ def test_a_store_follows_its_owner_until_its_turn_and_then_has_everything(url, t
         commit(first, 3)
     commit(second, 3)
     assert content(second) == content(expected(0, 1, 2, 3))
+    assert turn.epoch == second.epoch == 2
     first.close()
     second.close()
+
+
+def test_a_resignation_frees_the_log_only_directly_after_the_claim_of_its_owner(url, tmp_path, content) -> None:
+    """To an earlier version, it is the claim of another process."""
+    frees = []
+
+    class Follower(Turn):
+        def may_claim(self, epoch: int, *, is_free: bool) -> bool:
+            frees.append((epoch, is_free))
+            return True
+
+    first = KafkaStore(url)
+    commit(first, 0)
+    for epoch in (3, 2, 2):  # the first one comes too early, and the last one too late
+        first._log.append([encode_claim(Claim(epoch, "node a resigns", RESIGNED, 0.0))], lambda: True)
+    with pytest.raises(StoreFailed, match="was taken over"):
+        commit(first, 1)
+    first.close()
+    second = KafkaStore(elsewhere(url, tmp_path), turn=Follower())
+    assert (content(second), second.epoch) == (content(expected(0)), 3)
+    third = KafkaStore(url, turn=Follower())
+    assert (third.epoch, frees[0], frees[-1]) == (4, (2, True), (3, False))
+    second.close()
+    third.close()
 
 
 def test_an_opening_that_is_cancelled_before_its_turn_takes_nothing(url, tmp_path) -> None:

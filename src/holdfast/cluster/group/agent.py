@@ -28,6 +28,7 @@ from holdfast.cluster.agent import (
 from holdfast.cluster.group.cache_disk import CacheDisk
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
+from holdfast.cluster.group.members import LogNote
 from holdfast.cluster.group.membership import GroupMembership, name_taken
 from holdfast.cluster.group.notes import Notes, decline_note, forget_note, report_note
 from holdfast.cluster.group.pictures import client_id, group_of, pin_client_id, topic_of
@@ -40,10 +41,13 @@ from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed, StoreLocked
 from holdfast.store.directory import DirectoryLock
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.frames import RESIGNED, Claim, encode_claim
 from holdfast.store.kafka.topic import KafkaAway, KafkaLog, client_settings
 
 _POLL: Final = 0.05
 """Seconds between two looks at the group's messages and at the supervisor's."""
+_QUICK_POLL: Final = 0.01
+"""The same while a partition changes its node."""
 _PAUSE: Final = 0.5
 _CLOCK_SECONDS: Final = 60.0
 """Seconds between two looks at Kafka's clock."""
@@ -105,6 +109,9 @@ class _GroupAgent:
         self._cache: DirectoryLock | None = None
         """Locked until this process ends."""
         self._consumer: Consumer | None = None
+        self._former: Consumer | None = None
+        """The member that this one replaces when it is in the group."""
+        self._former_until = 0.0
         self._pins: dict[int, Consumer] = {}
         self._told_declined: set[int] = set()
         self._is_subscribed = True
@@ -255,8 +262,7 @@ class _GroupAgent:
         """Be a member of the group once more for each partition that was moved here, and for no other."""
         wanted = self._membership.pins
         for partition in self._pins.keys() - wanted:
-            with contextlib.suppress(KafkaException, RuntimeError):
-                self._pins.pop(partition).close()
+            self._close(self._pins.pop(partition))
         for partition in wanted - self._pins.keys():
             client = pin_client_id(self._settings.node, self._since, partition)
             self._pins[partition] = self._member(client, self._group)
@@ -268,26 +274,34 @@ class _GroupAgent:
         """Be a member that gets partitions, or one that gets none: those of a topic that has nothing to be served.
 
         A consumer that changes what it subscribes to counts its partitions as lost, so another one takes its place.
+        It joins before the first one leaves, so that the others always find this node in the group. The workers run on
+        until the next nodes have prepared theirs.
         """
-        if self._membership.wants_partitions != self._is_subscribed:
-            self._give_all()
+        if self._former is None and self._membership.wants_partitions != self._is_subscribed:
+            self._former, self._former_until = self._consumer, trust_clock() + self._settings.policy.lease
             self._is_subscribed = not self._is_subscribed
             self._join()
+        if self._former is not None:
+            assert self._consumer is not None
+            # Kafka's client does not leave a group that waits for it to join again.
+            is_ready = self._membership.has_joined(self._consumer.memberid())
+            if is_ready or trust_clock() > self._former_until:
+                former, self._former = self._former, None
+                if not self._is_subscribed:
+                    self._membership.give_all(trust_clock())
+                self._close(former)
+            else:
+                with contextlib.suppress(KafkaException):
+                    self._former.poll(0)
 
-    def _give_all(self) -> None:
-        """End all workers, then leave the group, so that other nodes have the partitions at once."""
-        self._membership.give_all()
-        self._await_workers(range(self._settings.partitions))
-        self._tick()
-        self._keep_pins()
-        if self._consumer is not None and not self._supervisor.is_gone:
-            with contextlib.suppress(KafkaException, RuntimeError):
-                self._consumer.close()
+    def _close(self, consumer: Consumer) -> None:
+        with contextlib.suppress(KafkaException, RuntimeError):
+            consumer.close()
 
     def _poll(self) -> None:
         assert self._consumer is not None
         try:
-            message = self._consumer.poll(_POLL)
+            message = self._consumer.poll(_QUICK_POLL if self._membership.is_handing_over else _POLL)
         except KafkaException as error:
             self._refuse(error.args[0])
             return
@@ -309,7 +323,7 @@ class _GroupAgent:
         consumer.incremental_assign(places)
         consumer.pause(places)
         partitions = self._ours(found)
-        if not partitions:  # also what a pin gets
+        if not partitions or consumer is self._former:  # also what a pin gets
             return
         self._membership.assigned(partitions, consumer.memberid(), trust_clock())
         self._report("info", "cluster.claimed", node=self._settings.node, partitions=sorted(partitions))
@@ -320,23 +334,15 @@ class _GroupAgent:
         return {one.partition for one in places if one.topic == self._address.topic}
 
     def _revoked(self, consumer: Consumer, found: list[TopicPartition]) -> None:
-        """Return when the workers have ended: then the group may give the partitions to another node."""
-        partitions = self._ours(found)
-        self._membership.revoked(partitions)
-        self._await_workers(partitions)
-
-    def _await_workers(self, partitions: Iterable[int]) -> None:
-        """Return when the workers of these partitions have ended, or the supervisor is gone."""
-        while not self._membership.ending.isdisjoint(partitions) and not self._supervisor.is_gone:
-            self._tick()
-            time.sleep(_POLL / 5)
+        """Return at once: the workers run on, and the next node does not act before they have ended."""
+        self._membership.lost(self._ours(found), trust_clock())
 
     def _lost(self, consumer: Consumer, found: list[TopicPartition]) -> None:
         partitions = sorted(self._ours(found))
         if not partitions:
             return
         self._report("error", "cluster.lease_lost", node=self._settings.node, partitions=partitions)
-        self._membership.lost(partitions)
+        self._membership.lost(partitions, trust_clock(), is_removed=True)
         self._tick()
 
     def _hear(self, error: KafkaError) -> None:
@@ -378,8 +384,20 @@ class _GroupAgent:
             self._away_since, self._trouble = None, ""
 
     def _leave(self) -> None:
+        """Let other nodes take the partitions, then leave the group."""
         self._membership.end()
-        self._give_all()
+        if self._membership.is_alone or self._membership.refusal is not None:
+            self._membership.give_all(trust_clock())
+        while self._membership.has_workers and not self._supervisor.is_gone:
+            if not self._membership.is_alone and self._membership.refusal is None:
+                self._follow_wish()
+            self._poll()
+            self._tick()
+            self._keep_pins()
+        self._shared.hear_outcomes(_QUICK_POLL)  # the last resignation leaves now
+        for one in (self._former, self._consumer):
+            if one is not None and not self._supervisor.is_gone:
+                self._close(one)
         if self._notes.are_of(self._settings.node, self._since):  # else the note of another process
             self._shared.say(*forget_note(self._settings.node), lambda _is_written: None)
             self._shared.hear_outcomes(_PAUSE)
@@ -402,6 +420,7 @@ class _GroupAgent:
         short = self._look_at_disk(now)
         # At the start, before the other nodes and what they report are known, any of them may have room.
         is_known = self._are_notes_complete and bool(membership.members)
+        reports = [(one, self._notes.report_of(one)) for one in membership.members]
         membership.noted(
             is_drained=self._notes.is_drained(node, self._since),
             is_cut_off=self._notes.is_cut_off(node, membership.members),
@@ -412,8 +431,11 @@ class _GroupAgent:
                 for number in range(self._settings.partitions)
                 if are_moves_safe and self._notes.moved_to(number) == (node, self._since)
             ),
-            tables={one.node: self._notes.report_of(one).tables for one in membership.members if one.node != node},
+            tables={one.node: report.tables for one, report in reports if one.node != node},
             short=short,
+            resigning=self._notes.resigning(membership.members),
+            prepared=frozenset((one.node, p) for one, report in reports for p in report.prepared),
+            serving=frozenset((one.node, p) for one, report in reports for p in report.serving),
             makes_way=self._disk.makes_way(
                 now, self._notes.has_room_beside(node, membership.members) if is_known else None
             ),
@@ -479,16 +501,35 @@ class _GroupAgent:
         now = trust_clock()
         self._look(now)
         self._read_notes(now)
+        self._read_logs(now)
         self._membership.pass_time(now)
         self._publish(now)
         self._say_report(now)
         self._listen()
 
+    def _read_logs(self, now: float) -> None:
+        """Follow what the workers have read in their logs."""
+        view = self._membership.view
+        for partition in range(self._settings.partitions):
+            self._membership.log_claimed(partition, self._trust.own_claim(partition))
+            if partition not in view.mine and partition not in view.preparing:
+                self._trust.forget_log(partition)
+            elif (found := self._trust.log_of(partition)) is not None:
+                self._membership.log_noted(partition, LogNote(*found), now)
+
+    def _resign(self, partition: int) -> None:
+        """Say in the log of a partition that its worker has ended, so that another node claims it at once."""
+        if own := self._trust.own_claim(partition):
+            claim = Claim(own + 1, f"node {self._settings.node} resigns"[:200], RESIGNED, time.time())
+            self._shared.append_elsewhere(self._address.topic, partition, encode_claim(claim))
+
     def _publish(self, now: float) -> None:
         """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
-        self._trust.clock_ahead = self._membership.clock.ahead
+        membership = self._membership
+        self._trust.clock_ahead = membership.clock.ahead
         for partition in range(self._settings.partitions):
-            self._trust.set(partition, self._membership.trusted_until(partition))
+            self._trust.set(partition, membership.trusted_until(partition))
+            self._trust.permit(partition, membership.follows_until(partition), membership.vouched(partition))
         trouble = self._trouble or self._membership.trouble(now)
         view = replace(self._membership.view, trouble=trouble, created=self._created)
         if view != self._sent_view:
@@ -502,7 +543,11 @@ class _GroupAgent:
         if any(told.get("end", False) for told in messages):
             self._is_told_to_end = True
             self._membership.end()  # first: workers that have ended already are among these messages
-        self._membership.stopped([partition for told in messages for partition in told.get("stopped", ())])
+        stopped = [partition for told in messages for partition in told.get("stopped", ())]
+        for partition in stopped:
+            self._membership.log_claimed(partition, self._trust.own_claim(partition))
+        for partition in self._membership.stopped(stopped):
+            self._resign(partition)
         for told in messages:
             failures = {int(partition): why for partition, why in told.get("failed", {}).items()}
             self._membership.failed(failures, trust_clock())

@@ -20,7 +20,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from holdfast.cluster.group.membership import GroupPicture
+from holdfast.cluster.group.members import GroupPicture
 from holdfast.cluster.group.pictures import group_of, picture_of
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, client_settings

@@ -15,7 +15,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from holdfast.cluster.group.describer import NOT_YET, GroupDescriber, NotDescribed
-from holdfast.cluster.group.membership import GroupMember, GroupPicture
+from holdfast.cluster.group.members import GroupMember, GroupPicture
 from holdfast.cluster.group.notes import Notes, decline_note, drain_note, move_note, release_note, resume_note
 from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic
@@ -63,18 +63,14 @@ class _Seen:
         return {one.node: one for one in sorted(members, key=lambda one: one.node)}
 
     def owners(self) -> dict[int, str]:
-        """Return the owner of each partition that has one: while it is moved, the node that still serves it."""
+        """Return the owner of each partition that has one: until its next node serves it, the one that still does."""
         nodes = self.nodes().values()
         serving = {(partition, one.node) for one in nodes for partition in self.notes.report_of(one).serving}
         if not self.picture.is_stable:
             return dict(sorted(serving))
         found = {partition: one.node for one in self.picture.members for partition in one.partitions}
-        for partition, pin in self.picture.pinned.items():
-            if pin is None or partition not in found:
-                continue
-            if (partition, found[partition]) not in serving or (partition, pin.node) in serving:
-                found[partition] = pin.node
-        return found
+        found |= {partition: pin.node for partition, pin in self.picture.pinned.items() if pin is not None}
+        return found | {p: node for p, node in sorted(serving) if (p, found.get(p)) not in serving}
 
     def moved_to(self, partition: int) -> str | None:
         """Return the node to which a partition was moved; None: no node that is in the cluster."""

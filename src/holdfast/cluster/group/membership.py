@@ -1,16 +1,23 @@
 """GroupMembership: the partitions that a Kafka consumer group assigns to this node, and until when it may act on them.
 
 The group decides who owns a partition. It tells that only when asked, and a paused node asks nothing. So a node acts on
-a partition for a time, the *hold*, after it last asked and was a member. A node that gets a partition waits for a hold
-before its worker acts: then no earlier owner acts any longer, however many there were meanwhile. The worker starts
-before that, and is prepared when the time comes.
+a partition for a time, the *hold*, after it last asked and was a member. A worker starts as soon as its node gets the
+partition, reads the log and follows it. It claims the log in one of two cases:
+
+- The last owner has *resigned* in the log, after its worker had ended: no node acts on the partition. Of several nodes
+  that claim the log then, one has it, because a claim counts only directly after the claim that its author has read.
+- The node has waited for a hold since it got the partition, and since its worker read the last claim of another
+  process: then no earlier owner acts any longer, however many there were meanwhile.
 
 An operator's move adds a member to the group, a *pin*, which the node keeps only for one partition. The partition is
 then that node's, whatever the group assigns. All nodes see pins in the same description of the group as its members, so
-a partition changes between a pin and the group at one moment, which each node learns by looking. A node acts only if
-its looks, less than a lease apart, have shown the same pin for more than a lease, or none for more than a hold. So slow
-looks delay nothing where no partition is moved. And the node that has a partition keeps it for most of a lease after
-its last look without a pin: a pin that came later does not count before.
+a partition changes between a pin and the group at one moment, which each node learns by looking. Without a resignation,
+a node acts only if its looks, less than a lease apart, have shown the same pin for more than a lease, or none for more
+than a hold. So slow looks delay nothing where no partition is moved.
+
+A node that loses a partition keeps it as long as no other node can act without its resignation: for a hold after it
+last asked and was the owner, and for a lease after its last look without a pin. It ends its worker when the next node
+reports that its own one is prepared, or when that time is nearly over.
 
 Only handlers and forwards need this. Stored messages are protected by the claims in the log
 (:mod:`holdfast.store.kafka.owner`). No clock and no connection is in here.
@@ -21,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Report, different_tables
@@ -31,65 +39,6 @@ from holdfast.exceptions import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
-    """A member of the group.
-
-    Args:
-        id: The group's name of it; another one each time it joins.
-        node, url: The name of the node, and the URL of its cluster listener.
-        since: Seconds since 1970-01-01 UTC, when it started.
-        mark: Part of a digest of the secret that the nodes share.
-        partitions: What it owns; empty while the group assigns partitions again.
-    """
-
-    id: str
-    node: str
-    url: str
-    since: float
-    mark: str = ""
-    partitions: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A member of the group that a node keeps for a partition which an operator has moved to it.
-
-    Args:
-        id: The group's name of it.
-        node, since: The node, and when it started.
-        partition: The partition, which no other node may act on.
-    """
-
-    id: str
-    node: str
-    since: float
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPicture:
-    """The group, as its coordinator describes it.
-
-    Args:
-        members: Its members that are nodes.
-        is_stable: Whether the assignment is complete.
-        pins: Its other members.
-    """
-
-    members: tuple[GroupMember, ...]
-    is_stable: bool
-    pins: tuple[Pin, ...] = ()
-
-    @property
-    def pinned(self) -> dict[int, Pin | None]:
-        """Return the pin of each partition that has one; None for several, of which none counts."""
-        found: dict[int, Pin | None] = {}
-        for pin in self.pins:
-            found[pin.partition] = None if pin.partition in found else pin
-        return found
-
-
-@dataclass(frozen=True, slots=True)
 class _Sight:
     """What an unbroken row of looks has shown of a partition.
 
@@ -97,13 +46,13 @@ class _Sight:
         pin: Its only pin; "": none; None: several.
         since: When the answer to the first of them came.
         sent: When the last one was sent.
-        has_come: Whether the look before them showed none.
+        has_claimed: Whether the worker has claimed the log meanwhile, after the last owner had resigned.
     """
 
     pin: str | None
     since: float
     sent: float
-    has_come: bool = False
+    has_claimed: bool = False
 
 
 def name_taken(node: str) -> ConfigurationError:
@@ -142,8 +91,26 @@ class GroupMembership:
         """Partition that the group assigns to this node -> as which member it is."""
         self._pinned: dict[int, Pin | None] = {}
         self._sights: dict[int, _Sight] = {}
-        self._no_pin_acts_until: dict[int, float] = {}
-        """Partition on which this node could act when it saw pins come -> until when none of them counts."""
+        self._keep_until: dict[int, float] = {}
+        """Partition that this node has lost, or that a pin has come for -> until when no other node acts on it unless
+        this one resigns."""
+        self._notes: dict[int, LogNote] = {}
+        """Partition -> what its worker has noted since this node got it."""
+        self._own: dict[int, int] = {}
+        self._own_before: dict[int, int] = {}
+        """Partition -> the last claim of a worker of this node; the same when this node got the partition."""
+        self._vouched: dict[int, int] = {}
+        """Partition -> no other process acts by this claim or an earlier one."""
+        self._read_at: dict[int, float] = {}
+        """Partition -> when its worker read the last claim of another process: only later looks count."""
+        self._rests: dict[int, float] = {}
+        """Partition whose worker could not be started -> until when no other one is started."""
+        self._resigning: frozenset[tuple[str, float]] = frozenset()
+        self._prepared: frozenset[tuple[str, int]] = frozenset()
+        self._at: dict[int, frozenset[str]] = {}
+        """Partition -> the nodes that report that they serve it."""
+        self._alike_since: float | None = None
+        """Since when all looks have shown only nodes that resign, and claim the log as this one does."""
         self._moved: frozenset[int] = frozenset()
         self._declined: set[int] = set()
         self._got: dict[int, float] = {}
@@ -156,7 +123,7 @@ class GroupMembership:
         self._first_seen: float | None = None
         self._described: float | None = None
         """When the last description of the group was asked for."""
-        self._is_removed = False
+        self._is_removed = self._is_stable = False
         self._is_leaving = self._is_drained = self._is_cut_off = self._makes_way = False
         self._short = ""
         self._cut_off_since: float | None = None
@@ -173,13 +140,11 @@ class GroupMembership:
         """Return what the node knows of the cluster."""
         mine = {p: self._epochs[p] for p, state in self._states.items() if state is GroupState.SERVED}
         nodes = {one.node: one.url for one in sorted(self._members.values(), key=lambda one: one.since)}
-        early = {p for p in self._pinned if self._is_early(p)}
-        owners = {
-            p: one.node for p, one in self._owners.items() if self._states[p] is GroupState.ELSEWHERE or p in early
-        }
-        owners |= {p: "" if pin is None else pin.node for p, pin in self._pinned.items() if p not in early}
-        own = {p for p, state in self._states.items() if state in ASSIGNED and p not in early}
-        owners |= {p: self.node for p in own | mine.keys() if not self._is_leaving}
+        owners = {p: one.node for p, one in self._owners.items()}
+        owners |= {p: "" if pin is None else pin.node for p, pin in self._pinned.items()}
+        owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and p not in self._pinned}
+        owners |= {p: self._serving_now(p, name, nodes) for p, name in owners.items()}
+        owners |= dict.fromkeys(mine, self.node)
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
         wants = self.wants_partitions
@@ -192,7 +157,12 @@ class GroupMembership:
     def _preparing(self) -> dict[int, int]:
         """Return the partitions that this node is to serve when no other one acts."""
         waiting = (p for p, state in self._states.items() if state is GroupState.WAITING)
-        return {p: self._epochs[p] for p in waiting if p not in self._failed}
+        return {p: self._epochs[p] for p in waiting if p not in self._rests}
+
+    def _serving_now(self, partition: int, owner: str, nodes: Mapping[str, str]) -> str:
+        """Return the node that reports that it serves a partition, as long as its next owner does not."""
+        found = self._at.get(partition, frozenset()) & nodes.keys() - {self.node}
+        return owner if owner in found or not found else min(found)
 
     @property
     def members(self) -> Collection[GroupMember]:
@@ -208,7 +178,15 @@ class GroupMembership:
     def report(self) -> Report:
         """Return what the node reports about itself."""
         serving = tuple(p for p in self._serving if self._states[p] is not GroupState.ELSEWHERE)
-        return Report(serving, dict(self._failed), dict(self._unreachable), self._tables, self._short, self.clock.ahead)
+        return Report(
+            serving,
+            dict(self._failed),
+            dict(self._unreachable),
+            self._tables,
+            self._short,
+            self.clock.ahead,
+            tuple(p for p in self._preparing if p in self._notes and self.follows_until(p)),
+        )
 
     @property
     def ending(self) -> set[int]:
@@ -216,10 +194,29 @@ class GroupMembership:
         return {p for p, state in self._states.items() if state in ENDING}
 
     @property
+    def has_workers(self) -> bool:
+        """Whether a worker of this node may still act."""
+        return not {GroupState.ELSEWHERE, GroupState.WAITING}.issuperset(self._states.values())
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether a partition changes its node now, and may have none until this node's next step."""
+        steady = {GroupState.ELSEWHERE, GroupState.SERVED}
+        return bool(self._keep_until) or not steady.issuperset(self._states.values())
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other node is in the group, as far as is known."""
+        return {one.node for one in self._members.values()} <= {self.node}
+
+    def has_joined(self, member: str | None) -> bool:
+        """Whether a member is in the group, and the assignment is complete."""
+        return self._is_stable and member in self._members
+
+    @property
     def pins(self) -> set[int]:
         """Return the partitions for which this node is to have a pin."""
-        kept = {p for p in self.ending if self._has_pin(p)}  # until its worker has ended
-        return kept | self._wanted
+        return set(self._wanted)
 
     @property
     def declined(self) -> frozenset[int]:
@@ -241,16 +238,37 @@ class GroupMembership:
         return pin is not None and pin.id == self._member_of.get(partition)
 
     def trusted_until(self, partition: int) -> float:
-        """Return until when the worker of a partition may act; 0.0: it may not."""
-        if self._states[partition] not in (GroupState.SERVED, GroupState.GIVING):
+        """Return until when the worker of a partition may act, if it has claimed the log; 0.0: it may not."""
+        state, until = self._states[partition], self._keep_until.get(partition)
+        if state not in (GroupState.SERVED, GroupState.GIVING):
             return 0.0
+        if until is None:
+            is_owner = state is GroupState.SERVED and self._is_clear(partition)
+            return self._seen_until(partition) if is_owner else 0.0
         member = self._member_of[partition]
-        if partition in self._no_pin_acts_until:
-            seen = self._seen.get(member)
-            return 0.0 if seen is None else min(seen + self._policy.hold, self._no_pin_acts_until[partition])
-        if not self._is_clear(partition):
+        if not member:
+            return until
+        seen = self._seen.get(member)
+        return 0.0 if seen is None else min(seen + self._policy.hold, until)
+
+    def follows_until(self, partition: int) -> float:
+        """Return until when the worker of a partition may claim the log if its last owner has resigned; 0.0: it may
+        not."""
+        if self._states[partition] is not GroupState.WAITING or self._alike_since is None or self._described is None:
             return 0.0
-        sight = self._sights[partition]
+        # A node that does not know of resignations may have been in the group until then, and act for a hold.
+        is_alone = self._described > self._alike_since + self._policy.hold
+        return self._seen_until(partition) if is_alone else 0.0
+
+    def vouched(self, partition: int) -> int:
+        """Return the last claim that the worker of a partition may replace while it is trusted."""
+        return self._vouched.get(partition, 0)
+
+    def _seen_until(self, partition: int) -> float:
+        """Return a hold after this node last asked and was the owner."""
+        sight, member = self._sights.get(partition), self._member_of[partition]
+        if sight is None:
+            return 0.0
         seen = self._seen.get(member) if sight.pin == "" else sight.sent if sight.pin == member else None
         return 0.0 if seen is None else min(seen, sight.sent) + self._policy.hold
 
@@ -259,7 +277,7 @@ class GroupMembership:
         sight = self._sights.get(partition)
         if sight is None:
             return False
-        return sight.sent > self._clear_after(sight)
+        return sight.has_claimed or sight.sent > self._clear_after(sight)
 
     def _clear_after(self, sight: _Sight) -> float:
         return sight.since + (self._policy.lease if sight.pin else self._policy.hold)
@@ -268,14 +286,11 @@ class GroupMembership:
         """Whether another look, sent now, may show that a partition is this node's: it has no owner until then."""
         if self._wanted - self._pinned.keys():
             return True
-        sights = [self._sights[p] for p in self._preparing if p in self._sights and not self._is_clear(p)]
+        preparing = self._preparing
+        if not all(self._seen_until(p) for p in preparing):
+            return True
+        sights = [self._sights[p] for p in preparing if p in self._sights and not self._is_clear(p)]
         return any(now > self._clear_after(sight) for sight in sights)
-
-    def _is_early(self, partition: int) -> bool:
-        """Whether the partition's pin came so late that another node, which had the partition, may still keep it."""
-        sight, owner = self._sights.get(partition), self._owners.get(partition)
-        is_own = owner is not None and owner.node == self.node
-        return sight is not None and sight.has_come and not is_own and not self._is_clear(partition)
 
     def trouble(self, now: float) -> str:
         """Return why this node can neither act nor tell who else does; "": it can."""
@@ -287,24 +302,16 @@ class GroupMembership:
 
     def assigned(self, partitions: Iterable[int], member: str, now: float) -> None:
         """The group assigned partitions to this node, which is that member."""
-        for partition in partitions:
+        for partition in partitions if not self._is_leaving else ():
             self._held[partition] = member
             self._settle(partition, now)
 
-    def revoked(self, partitions: Iterable[int]) -> None:
-        """The group wants partitions back: confirm that when none of them is :attr:`ending`."""
+    def lost(self, partitions: Iterable[int], now: float, *, is_removed: bool = False) -> None:
+        """The group wants partitions back, which this node may confirm at once; or it has removed this node."""
+        self._is_removed = self._is_removed or is_removed
         for partition in partitions:
             self._held.pop(partition, None)
-            if not self._has_pin(partition):
-                self._on(partition, GroupEvent.REVOKED)
-
-    def lost(self, partitions: Iterable[int]) -> None:
-        """This node is no longer the member that had these partitions."""
-        self._is_removed = True
-        for partition in partitions:
-            self._held.pop(partition, None)
-            if not self._has_pin(partition):
-                self._on(partition, GroupEvent.TAKEN)
+            self._settle(partition, now)
 
     def looked(self, picture: GroupPicture, sent: float, now: float) -> None:
         """The coordinator described the group.
@@ -314,7 +321,13 @@ class GroupMembership:
             sent: When it was asked for.
             now: The time.
         """
-        self._members = {one.id: one for one in picture.members}
+        self._members, self._is_stable = {one.id: one for one in picture.members}, picture.is_stable
+        found = {(one.node, one.since) for one in picture.members} | {(one.node, one.since) for one in picture.pins}
+        is_gap = self._described is None or now >= self._described + self._policy.lease
+        if not found <= self._resigning:
+            self._alike_since = None
+        elif is_gap or self._alike_since is None:
+            self._alike_since = now
         self._described = sent
         if any(one.node == self.node and one.since == self._since for one in picture.members):
             self._is_removed = False
@@ -337,6 +350,8 @@ class GroupMembership:
         self.pass_time(now)
 
     def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
+        if sent <= self._read_at.get(partition, sent - 1.0):
+            return
         before = self._sights.get(partition)
         # Looks that are further apart may have missed a pin that lasted for a lease, whose node acts.
         if before is None or now >= before.sent + self._policy.lease:
@@ -345,11 +360,42 @@ class GroupMembership:
             self._sights[partition] = replace(before, sent=sent)
         else:
             if before.pin == "" and self._is_clear(partition) and self._states[partition] is GroupState.SERVED:
-                self._no_pin_acts_until[partition] = before.sent + self._policy.lease
-            self._sights[partition] = _Sight(pin, now, sent, has_come=before.pin == "")
-        until = self._no_pin_acts_until.get(partition)
-        if until is not None and (now >= until or (pin == "" and self._is_clear(partition))):
-            del self._no_pin_acts_until[partition]
+                self._keep_until.setdefault(partition, before.sent + self._policy.lease)
+            self._sights[partition] = _Sight(pin, now, sent)
+        until = self._keep_until.get(partition)
+        is_over = until is not None and (now >= until or (pin == "" and self._is_clear(partition)))
+        if is_over and self._member_of.get(partition):
+            del self._keep_until[partition]
+
+    def log_claimed(self, partition: int, own: int) -> None:
+        """A worker of this node has claimed the log of a partition, at any time until now. Report all such claims of a
+        worker before its end."""
+        self._own[partition] = max(own, self._own.get(partition, 0))
+
+    def log_noted(self, partition: int, note: LogNote, now: float) -> None:
+        """The worker of a partition has read its log to the end, or claimed it.
+
+        Args:
+            partition: The partition, which this node serves or is to serve.
+            note: What the worker has noted.
+            now: The time.
+        """
+        state = self._states[partition]
+        self.log_claimed(partition, note.own)
+        if state not in (GroupState.WAITING, GroupState.SERVED) or partition in self._rests:
+            return
+        if state is GroupState.WAITING and note.own > self._own_before.get(partition, 0):
+            if (sight := self._sights.get(partition)) is not None:
+                self._sights[partition] = replace(sight, has_claimed=True)
+            self._on(partition, GroupEvent.CLEAR)
+            return
+        before, self._notes[partition] = self._notes.get(partition), note
+        is_foreign = not note.is_free and note.epoch > max(note.own, self.vouched(partition))
+        if is_foreign and (before is None or before.epoch < note.epoch or state is GroupState.SERVED):
+            # Its process may act, and this node may have been no owner when it claimed the log.
+            self._got[partition] = self._read_at[partition] = now
+            self._sights.pop(partition, None)
+            self._on(partition, GroupEvent.REVOKED if self._is_lost(partition) else GroupEvent.CLAIMED)
 
     def noted(
         self,
@@ -362,6 +408,9 @@ class GroupMembership:
         tables: Mapping[str, Mapping[str, str]] | None = None,
         short: str = "",
         makes_way: bool = False,
+        resigning: frozenset[tuple[str, float]] = frozenset(),
+        prepared: frozenset[tuple[str, int]] = frozenset(),
+        serving: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
         """Follow what operators and other nodes say of this node.
 
@@ -375,7 +424,13 @@ class GroupMembership:
             tables: Other node -> the digests of its configuration.
             short: Why the disk of this node has no room for partitions; "": it has room.
             makes_way: Whether another node may have room, so that this one takes no partitions meanwhile.
+            resigning: The nodes, and when each started, that resign when they have ended a worker.
+            prepared, serving: The nodes that report, and the partitions that they could serve at once, and do serve.
         """
+        # A node that leaves takes its report back, and a look that still shows it may be on its way.
+        known = {(one.node, one.since) for one in self._members.values()}
+        self._resigning, self._prepared = (self._resigning & known) | resigning, prepared
+        self._at = {p: frozenset(node for node, one in serving if one == p) for p in {one for _, one in serving}}
         others = {node: different_tables(self._tables, theirs) for node, theirs in (tables or {}).items()}
         self._differing = {node: names for node, names in others.items() if names}
         self._is_drained, self._cut_off_by, self._moved = is_drained, cut_off_by, moved
@@ -393,8 +448,10 @@ class GroupMembership:
         """Serve the partitions on which no earlier owner acts any longer."""
         for partition in self._states:
             self._settle(partition, now)
+        self._rests = {p: until for p, until in self._rests.items() if now <= until}
         for partition, got in list(self._got.items()):
-            if now > got + self._policy.hold and self._is_clear(partition):
+            if partition in self._notes and now > got + self._policy.hold and self._is_clear(partition):
+                self._vouched[partition] = self._notes[partition].epoch
                 self._on(partition, GroupEvent.CLEAR)
 
     def _settle(self, partition: int, now: float) -> None:
@@ -405,20 +462,34 @@ class GroupMembership:
         else:
             is_own = pin is not None and (pin.node, pin.since) == (self.node, self._since)
             member = pin.id if pin is not None and is_own and partition in self._wanted else None
-        if self._states[partition] in ASSIGNED and self._member_of[partition] != member:
-            is_given = partition in self._held or self._has_pin(partition)
-            self._on(partition, GroupEvent.REVOKED if is_given else GroupEvent.TAKEN)
-        if member is not None and self._states[partition] in (GroupState.ELSEWHERE, GroupState.LOST):
+        state = self._states[partition]
+        if state in ASSIGNED and self._member_of[partition] != member:
+            if state is GroupState.SERVED:
+                until = self.trusted_until(partition)
+                if self._held.get(partition) == self._member_of[partition]:
+                    self._keep_until.setdefault(partition, until)
+                elif self._member_of[partition]:
+                    self._keep_until[partition], self._member_of[partition] = until, ""
+            if not self._keeps(partition, now):
+                self._on(partition, GroupEvent.REVOKED)
+        if member is not None and self._states[partition] in (GroupState.ELSEWHERE, GroupState.GIVING):
             self._member_of[partition] = member
             self._got[partition] = now
             self._epochs[partition] += 1
             self._on(partition, GroupEvent.ASSIGNED)
 
+    def _is_lost(self, partition: int) -> bool:
+        """Whether this node still serves a partition that it is no longer the owner of."""
+        return self._states[partition] is GroupState.SERVED and not self._member_of[partition]
+
     def _keeps(self, partition: int, now: float) -> bool:
-        """Whether this node keeps a partition although a pin has come, with time left for its worker to end."""
-        until = self._no_pin_acts_until.get(partition)
-        is_served = self._states[partition] is GroupState.SERVED
-        return is_served and until is not None and now < until - self._policy.hold / 8
+        """Whether this node keeps a partition that it has lost, or that a pin has come for: with time left for its
+        worker to end, and while the next node is not prepared."""
+        until = self._keep_until.get(partition)
+        if until is None or self._states[partition] is not GroupState.SERVED or now >= until - self._policy.hold / 8:
+            return False
+        others = {one.node for one in self._members.values()} - {self.node}
+        return not self.is_alone and not any((node, partition) in self._prepared for node in others)
 
     def _compare(self, now: float) -> None:
         """Refuse to be a node that cannot work with the others: the one that started last."""
@@ -437,10 +508,20 @@ class GroupMembership:
 
     # --- the supervisor ---------------------------------------------------------------------------------------------
 
-    def stopped(self, partitions: Iterable[int]) -> None:
-        """The workers of these partitions have ended, or none was there."""
+    def stopped(self, partitions: Iterable[int]) -> set[int]:
+        """The workers of these partitions have ended, or none was there.
+
+        Returns:
+            Those of which no worker runs until the next view, so that this node may resign.
+        """
+        if self._is_leaving:  # the supervisor did not wait for that
+            for partition in partitions:
+                if self._states[partition] is GroupState.SERVED:
+                    self._on(partition, GroupEvent.REVOKED)
+        found = self.ending & set(partitions)
         for partition in partitions:
             self._on(partition, GroupEvent.STOPPED)
+        return found
 
     def serves(
         self, partitions: Iterable[int], unreachable: Mapping[str, str], tables: Mapping[str, str] | None = None
@@ -455,26 +536,27 @@ class GroupMembership:
     def failed(self, failures: Mapping[int, str], now: float) -> None:
         """The workers of these partitions cannot be started here now, and why: try again after a lease."""
         for partition, why in failures.items():
+            if self._is_lost(partition):
+                self._on(partition, GroupEvent.REVOKED)
             if self._states[partition] is not GroupState.SERVED and partition not in self._preparing:
                 self._on(partition, GroupEvent.STOPPED)
                 continue
             if self._has_pin(partition):
                 self._declined.add(partition)
             self._failed[partition] = why
-            self._got[partition] = now + self._policy.lease
+            self._got[partition] = now
+            self._rests[partition] = now + self._policy.lease
+            self._notes.pop(partition, None)
             self._epochs[partition] += 1
             self._on(partition, GroupEvent.FAILED)
 
     def end(self) -> None:
-        """Get no further partitions, and give everything away."""
+        """Get no further partitions."""
         self._is_leaving = True
-        self.give_all()
 
-    def give_all(self) -> None:
-        """Give everything away. Leave the group when no partition is :attr:`ending`."""
-        self._held.clear()
-        for partition in self._states:
-            self._on(partition, GroupEvent.REVOKED)
+    def give_all(self, now: float) -> None:
+        """Give everything away: this node leaves the group, or becomes a member that gets no partitions."""
+        self.lost(range(len(self._states)), now)
 
     def _on(self, partition: int, event: GroupEvent) -> None:
         state = self._states[partition]
@@ -485,5 +567,12 @@ class GroupMembership:
         self._states[partition] = after
         if after not in (GroupState.WAITING, GroupState.RETURNED):
             self._got.pop(partition, None)
+        if after not in (GroupState.SERVED, GroupState.GIVING):
+            self._keep_until.pop(partition, None)
+        if after is not state and after is not GroupState.SERVED:
+            self._vouched.pop(partition, None)
+            self._notes.pop(partition, None)
+            self._own_before[partition] = self._own.get(partition, 0)
         if after not in ASSIGNED:
             self._failed.pop(partition, None)
+            self._rests.pop(partition, None)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from holdfast.cluster.group.membership import GroupMember
+from holdfast.cluster.group.members import GroupMember
 from holdfast.cluster.rows import Report
 from holdfast.cluster.shares import cut_off_among, cut_off_by
 
@@ -21,10 +21,13 @@ _MOVES: Final = "moves"
 """In the report of a node that follows moves. Nodes of earlier versions ignore the pins of others, or count them after
 another time."""
 
+_RESIGNS: Final = "resigns"
+"""In the report of a node that resigns its logs, and follows the resignations of others."""
+
 
 def report_note(node: str, since: float, report: Report) -> tuple[str, bytes]:
     """Return the note with the report of a node that started then."""
-    return _NODE + node, json.dumps({"since": since, _MOVES: 1, **json.loads(report.to_json())}).encode()
+    return _NODE + node, json.dumps({"since": since, _MOVES: 1, _RESIGNS: 1, **json.loads(report.to_json())}).encode()
 
 
 def forget_note(node: str) -> tuple[str, None]:
@@ -119,6 +122,11 @@ class Notes:
     def without_moves(self, members: Iterable[GroupMember]) -> list[str]:
         """Return the nodes that report, but not that they follow moves."""
         return [one.node for one in members if self.has_report(one) and _MOVES not in self._values[_NODE + one.node]]
+
+    def resigning(self, members: Iterable[GroupMember]) -> frozenset[tuple[str, float]]:
+        """Return the nodes, and when they started, that report that they resign their logs."""
+        own = [one for one in members if self.has_report(one)]
+        return frozenset((one.node, one.since) for one in own if _RESIGNS in self._values[_NODE + one.node])
 
     def has_report(self, member: GroupMember) -> bool:
         """Whether a node has reported since its start."""

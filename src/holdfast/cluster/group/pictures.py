@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupState
 
-from holdfast.cluster.group.membership import GroupMember, GroupPicture, Pin
+from holdfast.cluster.group.members import GroupMember, GroupPicture, Pin
 from holdfast.cluster.shared.tables import Part
 from holdfast.store.kafka.address import KafkaAddress
 

@@ -5,6 +5,7 @@ A key has the value that was written last. Nothing in here knows what the values
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -129,6 +130,11 @@ class SharedTopic(KafkaLog):
             self.said = said(error)
             self.renew()
             then(False)
+
+    def append_elsewhere(self, topic: str, partition: int, record: bytes) -> None:
+        """Append a record to a partition of another topic, without waiting and without a second attempt."""
+        with contextlib.suppress(KafkaException, SystemError, BufferError):
+            self._writer().produce(topic, record, partition=partition)
 
     def hear_outcomes(self, wait: float = 0.0) -> None:
         """Process the outcomes of what was said."""

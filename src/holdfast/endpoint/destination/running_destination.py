@@ -192,16 +192,17 @@ class RunningDestination:
     async def open(cls, settings: DestinationSettings, incidents: Counter[str]) -> Self:
         """Open the store and recover what it holds; raises what :meth:`holdfast.Destination.start` raises."""
         worker, location = settings.worker, settings.location
-        turn = None if worker is None else worker.is_trusted
-        if worker is not None and turn is not None and not turn() and not is_kafka(location):
+        trusts = None if worker is None else worker.is_trusted
+        if worker is not None and trusts is not None and not trusts() and not is_kafka(location):
             raise StoreLocked(
                 f"worker {worker.number} may not open its store: another node may have taken it over",
                 remedy="It starts again when this node has a new claim on it.",
             )
-        count, is_node = (worker.count, worker.is_trusted is not None) if worker is not None else (1, False)
+        count, is_node = (worker.count, trusts is not None) if worker is not None else (1, False)
         await patiently(lambda: in_thread(lambda: check_stores(location, count, is_node=is_node)))
         if worker is None or is_node:
-            store = await open_off_loop(location if worker is None else worker.store_of(location), turn)
+            place, turn = (location, None) if worker is None else (worker.store_of(location), worker.turn)
+            store = await open_off_loop(place, turn)
         else:
             store = await open_after_orphans(worker.store_of(location))
         if worker is not None and worker.remember is not None and isinstance(store, Counted):

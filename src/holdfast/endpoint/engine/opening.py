@@ -13,7 +13,7 @@ from typing import TypeVar
 from holdfast.endpoint.heap import share_arenas
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import StoreAway, StoreError, StoreLocked
-from holdfast.store import Store, open_store
+from holdfast.store import Store, Turn, open_store
 from holdfast.store.directory import is_public
 
 _Result = TypeVar("_Result")
@@ -25,7 +25,7 @@ _LONGEST_PAUSE = 2.0
 """Seconds between two attempts to open a store while its database does not answer."""
 
 
-async def open_off_loop(location: str | Path | Store, turn: Callable[[], bool] | None = None) -> Store:
+async def open_off_loop(location: str | Path | Store, turn: Turn | None = None) -> Store:
     """:func:`~holdfast.store.open_store` in a thread, since recovery may take a while. Waits for a database that is
     away.
 
@@ -103,19 +103,30 @@ def _in_thread(call: Callable[[], _Result]) -> asyncio.Future[_Result]:
     return running
 
 
-async def _open_once(location: str | Path | Store, turn: Callable[[], bool] | None) -> Store:
-    cancelled = threading.Event()
+class _Cancellable:
+    """A turn that may be cancelled."""
 
-    def has_come() -> bool:
-        if cancelled.is_set():
+    def __init__(self, turn: Turn | None) -> None:
+        self._turn = turn
+        self.cancelled = threading.Event()
+
+    def may_claim(self, epoch: int, *, is_free: bool) -> bool:
+        if self.cancelled.is_set():
             raise StoreLocked("The opening was cancelled while another process had the store.", remedy="Open it again.")
-        return turn is None or turn()
+        return self._turn is None or self._turn.may_claim(epoch, is_free=is_free)
 
-    opening = _in_thread(partial(open_store, location, turn=has_come))
+    def claimed(self, epoch: int) -> None:
+        if self._turn is not None:
+            self._turn.claimed(epoch)
+
+
+async def _open_once(location: str | Path | Store, turn: Turn | None) -> Store:
+    cancellable = _Cancellable(turn)
+    opening = _in_thread(partial(open_store, location, turn=cancellable))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        cancelled.set()
+        cancellable.cancelled.set()
         await asyncio.wait({opening})
         if opening.exception() is None and opening.result() is not location:
             opening.result().close()

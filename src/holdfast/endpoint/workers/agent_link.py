@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.cluster.trust import Trust
+from holdfast.cluster.trust import PartitionTrust, Trust
 from holdfast.cluster.view import View
 
 MOST_BYTES: Final = 1024 * 1024
@@ -138,6 +138,10 @@ class AgentLink:
     def clock_ahead(self) -> int:
         """Return the seconds that the clock of this machine is ahead of that of the cluster. Called by any process."""
         return self._trust.clock_ahead
+
+    def turn(self, number: int) -> PartitionTrust:
+        """Return when a worker may take its log from another owner. Used in its process."""
+        return self._trust.of(number)
 
     def remember(self, number: int, epoch: int, batch: int) -> None:
         """Remember a worker's last durable batch. Called in its process."""

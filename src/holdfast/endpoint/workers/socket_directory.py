@@ -2,9 +2,7 @@
 
 A directory belongs to the processes that hold its lock, which they inherit from the process that created it. If another
 process can acquire the lock, the directory belongs to no running process. So no process deletes the directory of a
-running one, whatever its process id.
-
-Also here: how requests that wait in the socket of a worker that does not run are refused.
+running one, whatever its process id. Also the sockets in it, and what waits in them for a worker that has ended.
 """
 
 from __future__ import annotations
@@ -41,19 +39,6 @@ class SocketDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def refuse_connections(taking: socket.socket) -> None:
-    """Answer the requests that came with their connections to a worker that has ended: they may be sent again."""
-    while True:
-        try:
-            _, descriptors, _, _ = socket.recv_fds(taking, 1, 1)
-        except BlockingIOError:
-            return
-        for descriptor in descriptors:
-            with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):
-                connection.setblocking(False)
-                connection.send(_AGAIN % spread(1))
-
-
 def delete_abandoned(parent: Path) -> None:
     """Delete the directories of our user's servers that ended without doing so."""
     with contextlib.suppress(OSError):
@@ -82,3 +67,24 @@ def _is_locked(lock: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def open_inbox(path: str) -> socket.socket:
+    """Return a listening Unix socket, in which requests wait for a worker."""
+    inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    inbox.bind(path)
+    inbox.listen(1024)
+    return inbox
+
+
+def refuse_connections(taking: socket.socket) -> None:
+    """Answer the requests that came with their connections to a worker that has ended: they may be sent again."""
+    while True:
+        try:
+            _, descriptors, _, _ = socket.recv_fds(taking, 1, 1)
+        except BlockingIOError:
+            return
+        for descriptor in descriptors:
+            with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):
+                connection.setblocking(False)
+                connection.send(_AGAIN % spread(1))

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn
 
-from holdfast.cluster.view import View
+from holdfast.cluster.view import KAFKA, View
 from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
@@ -35,7 +35,7 @@ from holdfast.endpoint.workers.agent_link import AgentEnded, AgentLink, urls_of_
 from holdfast.endpoint.workers.identifier_table import IdentifierTable, OfferedIdentifiers
 from holdfast.endpoint.workers.placement import AWAY, Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Place
-from holdfast.endpoint.workers.socket_directory import SocketDirectory, refuse_connections
+from holdfast.endpoint.workers.socket_directory import SocketDirectory, open_inbox, refuse_connections
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged, clause
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
@@ -211,7 +211,7 @@ class Supervisor:
             taking.setblocking(False)  # recv_fds takes no account of flags
             self._giving.append(giving)
             path = os.path.join(self._directory.path, str(number))
-            self._processes.append(_Process(number, path, taking, _inbox(path)))
+            self._processes.append(_Process(number, path, taking, open_inbox(path)))
         self._paths = tuple(process.path for process in self._processes)
         self._facts: Mapping[str, Any] = {}
         self._wanted: dict[int, int] = {}
@@ -219,6 +219,8 @@ class Supervisor:
         self._is_complete = self._are_ready = False
         self._signals = 0  # that told us to end
         self._is_ending = False
+        self._end_at: float | None = None
+        """When the workers of a node that leaves must end, although the agent still wants them."""
         self._code = 0
         if agent is None:
             self._placements.set(Placement(frozenset(range(count))))
@@ -269,12 +271,22 @@ class Supervisor:
                 if process.pid:
                     os.kill(process.pid, signal.SIGHUP)
         if self._signals:
-            self._end(signal.SIGKILL if self._signals > 1 else signal.SIGTERM)
+            self._obey()
         for process in self._processes:
             if process.pid and process.kill_at is not None and process.kill_at <= time.monotonic():
                 process.kill_at = None
                 log.warning("worker.killed", number=process.number, why="it did not stop in time")
                 os.kill(process.pid, signal.SIGKILL)
+
+    def _obey(self) -> None:
+        """End what an operator wants to end. Other nodes prepare first what this one serves, if that is possible."""
+        if self._signals > 1:
+            self._end(signal.SIGKILL)
+        elif self._end_at is None and self._agent is not None and self._view.engine == KAFKA and not self._is_ending:
+            self._end_at = time.monotonic() + STOP_SECONDS
+            self._agent.end()
+        elif self._end_at is None or self._end_at <= time.monotonic():
+            self._end(signal.SIGTERM)
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._signals += 1
@@ -338,7 +350,7 @@ class Supervisor:
             # Any node may be the first to open the store of any worker, so the stores have nothing in common: readers
             # that read the queues of all workers as one find an epoch for all of them together.
             trusted = partial(agent.is_trusted, number)
-            noted = partial(agent.remember, number), partial(agent.want, number), agent.clock_ahead
+            noted = partial(agent.remember, number), partial(agent.want, number), agent.clock_ahead, agent.turn(number)
             return Worker(number, self._count, {}, is_restart, None, claims, trusted, *noted)
         epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
         first = tuple(partitions) if partitions is not None and number else None
@@ -355,10 +367,10 @@ class Supervisor:
         except AgentEnded as ended:
             # First: the lease may be another node's by now.
             self._agent.revoke()
-            if not self._is_ending:
+            if not self._is_ending and self._end_at is None:
                 log.error("cluster.node_ended", reason=ended.problem, remedy=ended.remedy)
                 self._code = 1
-                self._end(signal.SIGTERM)
+            self._end(signal.SIGTERM)
             return
         for view in views if not self._is_ending else ():
             self._view = view
@@ -398,7 +410,7 @@ class Supervisor:
         refuse_connections(process.taking)
         process.inbox.close()  # which cuts the requests that wait in it: the others ask again, elsewhere
         os.unlink(process.path)
-        process.inbox = _inbox(process.path)
+        process.inbox = open_inbox(process.path)
         self._agent.stopped(process.number)
 
     def _place(self) -> None:
@@ -447,8 +459,9 @@ class Supervisor:
 
     def _next_time(self) -> float | None:
         """Return when the next worker must be started or killed; None: no worker."""
-        times = [one for process in self._processes for one in (process.start_at, process.kill_at) if one is not None]
-        return min(times, default=None)
+        times = [one for process in self._processes for one in (process.start_at, process.kill_at)]
+        times += [None if self._is_ending else self._end_at]
+        return min((one for one in times if one is not None), default=None)
 
     def _look_after(self, process: _Process) -> None:
         self._hear(process)
@@ -575,13 +588,6 @@ def reason_of(error: Exception) -> str:
         part = (most - 3) // 2
         why = f"{why[:part]} … {why[-part:]}"
     return f"{clause(why)}. {remedy}" if remedy else why
-
-
-def _inbox(path: str) -> socket.socket:
-    inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    inbox.bind(path)
-    inbox.listen(1024)
-    return inbox
 
 
 def _claims_in(table: IdentifierTable, number: int, epoch: int) -> IdentifierClaims:

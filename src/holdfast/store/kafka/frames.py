@@ -28,6 +28,8 @@ Change = tuple[bytes] | Put | tuple[bytes, bytes, bool]
 
 _MARK: Final = b"hf\x00"
 _CLAIM: Final = "claim"
+RESIGNED: Final = b""
+"""No process has this nonce. To earlier versions, a resignation is a claim of another process."""
 _WRITE: Final = "write"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -53,7 +55,7 @@ class Claim:
     Args:
         epoch: Its number; valid only directly after the previous valid claim's.
         name: The owner, for people.
-        nonce: A random number of the process.
+        nonce: A random number of the process; ``RESIGNED``: no process owns the log from there on.
         at: Seconds since 1970-01-01 UTC, for people.
     """
 
@@ -61,6 +63,11 @@ class Claim:
     name: str
     nonce: bytes
     at: float
+
+    @property
+    def is_resignation(self) -> bool:
+        """Whether the owner before it gave the log up, after its process had ended."""
+        return self.nonce == RESIGNED
 
 
 @dataclass(frozen=True, slots=True)

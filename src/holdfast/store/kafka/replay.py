@@ -164,6 +164,11 @@ class Replay:
             raise self._damaged("the copy of the content at its beginning is incomplete")
 
     @property
+    def is_free(self) -> bool:
+        """Return whether no process owns the log: its owner has resigned, or no process has claimed it yet."""
+        return self.owner.is_resignation if self.owner is not None else not self.epoch
+
+    @property
     def is_copying(self) -> bool:
         """Return whether a copy has begun in this epoch, and is not complete."""
         return self._copy is not None

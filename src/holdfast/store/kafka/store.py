@@ -24,6 +24,7 @@ from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreLocked, StoreMissing
 from holdfast.store import directory
 from holdfast.store import records as layout
+from holdfast.store.base import Turn
 from holdfast.store.contents import PieceContents, require_room
 from holdfast.store.kafka import cache
 from holdfast.store.kafka.address import read_kafka_address
@@ -46,7 +47,7 @@ _SILENCE: Final = 2.0
 """Seconds without an answer of Kafka after which the store reports trouble."""
 _PAUSE: Final = 0.2
 _STEP: Final = 0.01
-_FOLLOW_SECONDS: Final = 0.2
+_FOLLOW_SECONDS: Final = 0.02
 """Seconds between two looks at the log of an owner that is to be replaced."""
 _MOST_REFUSALS: Final = 3
 """How often Kafka may refuse a write before the store fails."""
@@ -61,7 +62,7 @@ class KafkaStore(RocksDBStore):
     Args:
         location: The URL; see :func:`~holdfast.store.kafka.address.read_kafka_address`.
         read_only: Read the whole log as it is now into a temporary directory; nothing else is changed.
-        turn: Whether this process may take the log; until then, it only reads it. None: at once.
+        turn: When this process may take the log; until then, it only reads it. None: at once.
 
     Raises:
         ConfigurationError: The URL is invalid, or the topic is not safe.
@@ -75,7 +76,7 @@ class KafkaStore(RocksDBStore):
         reconnections: How often the store discarded a producer because the outcome of a write was unknown.
     """
 
-    def __init__(self, location: str, *, read_only: bool = False, turn: Callable[[], bool] | None = None) -> None:
+    def __init__(self, location: str, *, read_only: bool = False, turn: Turn | None = None) -> None:
         self._turn = turn
         self._address = address = read_kafka_address(location)
         self.shown = address.shown
@@ -218,6 +219,8 @@ class KafkaStore(RocksDBStore):
                     remedy="Only one process may have it open. Stop the others, or give each its own partition.",
                 )
             action = self._continue(applied)
+        if self._turn is not None:
+            self._turn.claimed(owner.epoch)
         applied.write()
         self._log.stop_reading()
         # A server accepts nothing new in trouble, so perhaps no write would end that of a slow opening.
@@ -244,15 +247,16 @@ class KafkaStore(RocksDBStore):
 
     def _must_follow(self, applied: cache.Applied) -> bool:
         """Whether to read on instead of claiming the log; returns after a pause, or when its turn has come."""
-        if self._turn is not None and not self._turn():
-            applied.write()
-            until = time.monotonic() + _FOLLOW_SECONDS
-            while not self._turn():
-                if time.monotonic() > until:
-                    return True
-                time.sleep(_STEP)
-        self._turn = None
-        return False
+        turn, replay = self._turn, self.owner.replay
+        if turn is None or turn.may_claim(replay.epoch, is_free=replay.is_free):
+            return False
+        applied.write()
+        until = time.monotonic() + _FOLLOW_SECONDS
+        while time.monotonic() < until:
+            time.sleep(_STEP)
+            if turn.may_claim(replay.epoch, is_free=replay.is_free):
+                return False
+        return True
 
     def _open_view(self, found: int | None) -> None:
         view = TemporaryCache(self.path)
@@ -333,6 +337,8 @@ class KafkaStore(RocksDBStore):
                 action = OwnerAction.NOTHING
             else:
                 action = self._patiently(self._continue)
+        if self._turn is not None:  # a write whose outcome was unknown may have needed another claim
+            self._turn.claimed(owner.epoch)
         self._log.stop_reading()
         self._tell("log", "")
 

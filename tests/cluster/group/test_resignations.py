@@ -1,0 +1,159 @@
+"""A node whose worker has ended resigns in the log of the partition, and the next node claims it at once. Worlds in
+virtual time: claims and resignations come late or never, and nodes of an earlier version claim without them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from group_world import POLICY, Group, Log, OlderMembership, Process
+from pin_world import Look, look_at_pins
+from worlds import each_world
+
+from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin
+from holdfast.cluster.group.membership import GroupMembership
+from holdfast.cluster.group.states import GROUP_TABLE, GroupEvent, GroupState
+
+
+@each_world(8, 25)
+def test_one_process_acts_on_a_partition_among_nodes_of_two_versions(seed: int) -> None:
+    group = Group(seed, older=OlderMembership)
+    group.run(60.0, faults=True)
+    group.calm()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(1000, 2000, 100))
+def test_one_process_acts_in_many_more_groups_of_two_versions(first: int) -> None:
+    for seed in range(first, first + 100):
+        group = Group(seed, older=OlderMembership)
+        group.run(120.0, faults=True)
+        group.calm()
+
+
+def test_nodes_follow_resignations_unless_one_of_them_does_not_know_them() -> None:
+    found = []
+    for older in (None, OlderMembership):
+        group = Group(1, older=older)
+        group.processes = [group.start(node) for node in "abc"]
+        for process in group.processes:
+            process.is_older = older is not None and process.node == "c"
+        group.members = {one.member: one for one in group.processes}
+        group.run(60.0, faults=False)
+        found.append(group.on_the_word)
+    assert found[0] > 0 == found[1]
+
+
+class OverlooksClaims(GroupMembership):
+    """A claim that its worker reads says nothing about who may act."""
+
+    def log_noted(self, partition: int, note: LogNote, now: float) -> None:
+        vouched = self._vouched.get(partition, 0)
+        self._vouched[partition] = max(vouched, note.epoch)
+        super().log_noted(partition, note, now)
+        if partition in self._vouched:
+            self._vouched[partition] = vouched
+
+
+class VouchesForAllClaims(GroupMembership):
+    """Also for those that come while it may act."""
+
+    def vouched(self, partition: int) -> int:
+        return 1_000_000 if partition in self._vouched else 0
+
+
+class FollowsBesideOlderNodes(GroupMembership):
+    def follows_until(self, partition: int) -> float:
+        self._alike_since = -1000.0
+        return super().follows_until(partition)
+
+
+class ResignsBeforeTheWorkerEnded(Group):
+    def work(self, process: Process) -> None:
+        for partition in process.membership.ending:
+            self.resign(process, partition)
+        super().work(process)
+
+
+class FollowsAnEarlierResignation(Group):
+    """Of an earlier incarnation of the owner: nobody has the log, although it was claimed since."""
+
+    def last_claim(self, partition: int) -> tuple[int, bool]:
+        epoch, is_free = super().last_claim(partition)
+        return epoch, is_free or epoch > 2
+
+
+class CountsLateResignations(Group):
+    """A resignation counts although its node no longer had the log."""
+
+    def resigned(self, partition: int, epoch: int) -> None:
+        self.logs[partition] = Log(self.logs[partition].epoch + 1)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "first"),
+    [
+        (OverlooksClaims, 272),
+        (VouchesForAllClaims, 16),
+        (FollowsBesideOlderNodes, 107),
+        (ResignsBeforeTheWorkerEnded, 1),
+        (FollowsAnEarlierResignation, 0),
+        (CountsLateResignations, 11),
+    ],
+)
+def test_a_mistake_with_resignations_is_noticed(mistake: type[GroupMembership] | type[Group], first: int) -> None:
+    def search() -> None:
+        for seed in range(first, first + 300):  # the first one notices it, unless the worlds have changed
+            older = OlderMembership if mistake is FollowsBesideOlderNodes else None
+            group = mistake(seed) if issubclass(mistake, Group) else Group(seed, mistake, older)
+            group.run(60.0, faults=True)
+
+    with pytest.raises(AssertionError, match="act"):
+        search()
+
+
+def test_a_moved_partition_changes_its_node_when_the_next_one_is_prepared() -> None:
+    """Looks take two steps, and everything else one: so a move takes a few steps, and no lease."""
+
+    def pinned(now: float, _: object) -> list[Pin]:
+        return [Pin("b-1", "b", 100.0, 0)] if now >= 110.0 else []
+
+    found = look_at_pins(
+        GroupMembership, 20.0, pinned, lambda _, now: Look(now + 0.1, now + 0.1, now + 0.1), resigns=True
+    )
+    first = next(now for now, acting in found if acting == "b")
+    without = [now for now, acting in found if now >= 110.0 and not acting]
+    assert first < 110.0 + POLICY.hold
+    assert len(without) <= 2
+    assert all(acting == "b" for now, acting in found if now >= first)
+
+
+def test_a_node_may_claim_a_free_log_only_while_the_partition_is_its_own() -> None:
+    node, known = GroupMembership("a", "http://a", 1, POLICY, 40.0), frozenset({("a", 40.0)})
+    me = GroupMember("me", "a", "http://a", 40.0, "", frozenset({0}))
+
+    def look(now: float, *members: GroupMember, pins: tuple[Pin, ...] = ()) -> float:
+        node.noted(is_drained=False, is_cut_off=False, now=now, resigning=known)
+        node.looked(GroupPicture(members, True, pins), now, now)
+        return node.follows_until(0)
+
+    assert look(100.0, me) == 0.0
+    node.assigned([0], "me", 100.0)
+    assert look(101.0, me) == 0.0, "a node of an earlier version may have been there"
+    assert look(102.0, me) == 102.0 + POLICY.hold
+    assert look(103.0, me, GroupMember("x", "b", "http://b", 41.0)) == 0.0, "it may be of an earlier version"
+    assert look(104.0, me) == 0.0
+    assert look(106.0, me) == 106.0 + POLICY.hold
+    assert (node.report.prepared, node.trusted_until(0)) == ((), 0.0)
+    node.log_noted(0, LogNote(4, True), 106.0)
+    assert node.report.prepared == (0,)
+    node.log_noted(0, LogNote(4, True, 5), 106.1)  # its worker has claimed it
+    assert (list(node.view.mine), node.trusted_until(0)) == ([0], 106.0 + POLICY.hold)
+
+
+def test_a_claim_from_before_a_node_lost_and_got_a_partition_again_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A paused node has claimed the log, and wakes when another one serves. It gets the partition again at once."""
+    monkeypatch.setitem(GROUP_TABLE, (GroupState.WAITING, GroupEvent.REVOKED), GroupState.ELSEWHERE)
+    with pytest.raises(AssertionError, match="act"):
+        Group(1145).run(120.0, faults=True)
