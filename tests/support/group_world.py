@@ -20,7 +20,7 @@ class Log:
     """The claims in the log of a partition, of which only the last one matters.
 
     Args:
-        owner: The worker that claimed it; None: nobody, because its owner resigned, or because nobody has claimed it.
+        owner: The worker that claimed it; None: its owner has resigned, or no worker has claimed it.
     """
 
     epoch: int = 0

@@ -1,5 +1,5 @@
-"""One partition in small worlds: the group assigns it to one node, and pins of two others come and go. Nobody is told:
-all find out by looking, late and seldom. See ``tests/cluster/group``."""
+"""One partition in small worlds: the group assigns it to one node, and pins of two others come and go. The
+nodes find out by looking, late and seldom. See ``tests/cluster/group``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def look_at_pins(
     *,
     resigns: bool = False,
 ) -> list[tuple[float, str]]:
-    """A partition is assigned to node a, and pins of b and c come and go. Nobody is told: all find out by looking. At
+    """A partition is assigned to node a, and pins of b and c come and go. The nodes find out by looking. At
     most one may act. Returns which one does, "" for none, at each time.
 
     Args:
@@ -40,8 +40,8 @@ def look_at_pins(
         seconds: How long.
         pinned: The time and the present looks -> the pins.
         look: The node and the time -> its next look.
-        resigns: Whether a node whose worker has ended resigns. Otherwise all find the log as nobody's, and who may act
-            depends on the looks alone.
+        resigns: Whether a node whose worker has ended resigns. Otherwise the log has no owner for any of them, and who
+            may act depends on the looks alone.
     """
     log, own = LogNote(1, True), dict.fromkeys("abc", 0)
     now = 100.0

@@ -4,8 +4,8 @@ The agent writes a time for each partition, and the worker of the partition read
 no message, calls no handler and forwards nothing: another node may do so. The stored data need no clock: they are
 protected by the epoch in each commit.
 
-On Kafka, the memory also has what the worker has read in its log, and what it may do with it. Until a time of its own,
-before it may act, it may claim a log that no process owns. It replaces another claim only if the agent vouches that no
+On Kafka, the memory also has what the worker has read in its log, and what it may do with it. Before it may act, until
+another time, it may claim a log that no process owns. It replaces another claim only if the agent vouches that no
 process acts by that claim.
 
 The memory also has the last batch of each partition that its worker made durable, and the bytes that must

@@ -254,7 +254,7 @@ def test_a_mistake_with_pins_is_noticed(mistake: type[GroupMembership]) -> None:
     ("cell", "wrong"),
     [
         ((GroupState.SERVED, GroupEvent.CLAIMED), GroupState.SERVED),
-        ((GroupState.GIVING, GroupEvent.STOPPED), GroupState.GIVING),
+        ((GroupState.SERVED, GroupEvent.REVOKED), GroupState.SERVED),
     ],
 )
 def test_a_wrong_cell_is_noticed(

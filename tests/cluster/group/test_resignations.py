@@ -75,7 +75,7 @@ class ResignsBeforeTheWorkerEnded(Group):
 
 
 class FollowsAnEarlierResignation(Group):
-    """Of an earlier incarnation of the owner: nobody has the log, although it was claimed since."""
+    """Of an earlier incarnation of the owner: the log counts as free, although it was claimed since."""
 
     def last_claim(self, partition: int) -> tuple[int, bool]:
         epoch, is_free = super().last_claim(partition)
