@@ -91,8 +91,9 @@ def _at_postgresql() -> None:
 
 def _at_kafka() -> None:
     from holdfast.store.kafka import sweep
+    from holdfast.store.kafka.cache import Applied
     from holdfast.store.kafka.frames import Copies
-    from holdfast.store.kafka.store import Applied, KafkaStore
+    from holdfast.store.kafka.store import KafkaStore
     from holdfast.store.kafka.topic import KafkaLog
 
     append, add, write, write_log = KafkaLog.append, Applied.add, Applied.write, KafkaStore._write_log
