@@ -25,15 +25,18 @@ def tell(message: dict[str, Any]) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def supervise(link: socket.socket) -> None:
-    mine: set[str] = set()
+def supervise(link: socket.socket, trust: Trust) -> None:
+    running: set[str] = set()
     with link.makefile("rb") as lines:
         for line in lines:
             told = json.loads(line)
             tell(told)
             if "view" in told:
-                stopped = mine - told["view"]["mine"].keys()
-                mine = set(told["view"]["mine"])
+                view = told["view"]
+                for partition in view["preparing"]:  # its worker has read its log, which no process owns
+                    trust.of(int(partition)).may_claim(1, is_free=True)
+                stopped = running - view["mine"].keys() - view["preparing"].keys()
+                running = {*view["mine"], *view["preparing"]}
                 if stopped:
                     link.sendall(json.dumps({"stopped": [int(one) for one in stopped]}).encode() + b"\n")
 
@@ -59,7 +62,7 @@ if __name__ == "__main__":
     location, name, partitions, lease = sys.argv[1:]
     trust = Trust(int(partitions))
     ours, theirs = socket.socketpair()
-    supervisor = threading.Thread(target=supervise, args=(ours,), daemon=True)
+    supervisor = threading.Thread(target=supervise, args=(ours, trust), daemon=True)
     supervisor.start()
     threading.Thread(target=follow, args=(ours, trust, int(partitions)), daemon=True).start()
     settings = AgentSettings(location, name, f"http://{name}/", int(partitions), LeasePolicy(float(lease)))
