@@ -253,7 +253,6 @@ def test_a_mistake_with_pins_is_noticed(mistake: type[GroupMembership]) -> None:
 @pytest.mark.parametrize(
     ("cell", "wrong"),
     [
-        ((GroupState.SERVED, GroupEvent.CLAIMED), GroupState.SERVED),
         ((GroupState.SERVED, GroupEvent.REVOKED), GroupState.SERVED),
     ],
 )
