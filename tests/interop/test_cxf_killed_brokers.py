@@ -146,7 +146,7 @@ async def test_a_broker_with_symmetric_keys_is_killed_between_calls_to_a_slow_cx
         said = f"{lines_of(forwarder_words(VERSIONS))}\n{symmetric_forwarder(tmp_path, proof, OURS, CXF)}"
         broker = await broker_process(context, tmp_path, behind.url, said, symmetric_tables(tmp_path, proof))
         before = await context.enter_async_context(LossyProxy(broker.url, CLEAN, seed=8))
-        caller = await symmetric_caller(cxf, tmp_path, VERSIONS, proof, before.url)
+        caller = await symmetric_caller(cxf, tmp_path, proof, before.url)
         before.faults = LOSS
         for number in range(2, MANY):
             await caller.call(number, number)
@@ -173,7 +173,7 @@ async def test_a_broker_with_symmetric_keys_is_killed_before_a_slow_service_and_
         said = symmetric_forwarder(tmp_path, proof, CXF, OURS)
         broker = await broker_process(context, tmp_path, behind.url, said, symmetric_tables(tmp_path, proof))
         before = await context.enter_async_context(LossyProxy(broker.url, CLEAN, seed=8))
-        caller = await symmetric_caller(cxf, tmp_path, VERSIONS, proof, before.url)
+        caller = await symmetric_caller(cxf, tmp_path, proof, before.url)
         before.faults = LOSS
         await call_while_killed(caller, broker, shop.numbers.copy)
         assert before.counts.lost > 0 and behind.counts.lost > 0
