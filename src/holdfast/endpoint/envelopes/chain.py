@@ -118,14 +118,14 @@ class Chain:
         Raises:
             EnvelopeError: One never can.
         """
-        content = headers + body
+        content, is_signed = headers + body, self.inlines("")  # otherwise, at most a token goes with it
         size = len(content)
-        if attachments and self.inlines(""):
+        if attachments and is_signed:
             size = inlined_size(content, check_inlined(content, attachments, most))
         for processor in self._checking:
             processor._check_content(content)
             size = processor._secured_size(size)
-        if self._checking:
+        if is_signed:
             check_secured_size(size, most)
 
     # --- in -------------------------------------------------------------------------------------------------------
