@@ -119,6 +119,16 @@ PROCESS = [
         "`core.handling.delivery.MAX_HELD_BYTES`",
     ),
     Buffer(
+        "the message of more than 1 MB that becomes values for a handler of `@app.operation`",
+        6 * LARGEST, 1, "others wait; a message that is larger with its attachments in base64 gets a fault",
+        "`Limits.max_bytes`",
+    ),
+    Buffer(
+        "the values of attachments that these handlers have",
+        LARGEST, handling.HandlingPolicy().concurrency, "other messages wait for a handler",
+        "`HandlingPolicy.concurrency`, `Limits.max_bytes`",
+    ),
+    Buffer(
         "records being read for the core",
         READ + LARGEST, MOST_AT_A_TIME, "the next read follows", "`endpoint.engine.store_reads.MOST_AT_A_TIME`",
     ),

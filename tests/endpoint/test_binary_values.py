@@ -11,8 +11,9 @@ import pytest
 import zeep
 from file_service import LARGE, SMALL, Files
 
-from holdfast import Attachment, EnvelopeError, RetransmissionPolicy, Source, SourceHTTP, SourcePolicy
+from holdfast import Attachment, EnvelopeError, PeerFault, RetransmissionPolicy, Source, SourceHTTP, SourcePolicy
 from holdfast.endpoint.envelopes.attachments import LEAST_VALUE, extract_values, inlined_body
+from holdfast.exceptions import LimitExceeded
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.zeep import AsyncTransport, Transport
 
@@ -103,6 +104,50 @@ async def test_a_zeep_client_sends_and_reads_binary_values_in_mtom(
     await files.app.handled()
     assert (files.stored, files.logged) == ([FILES], [LARGE])
     assert files.attached == ([PARTS, PARTS[:1]] if is_mtom else [[], []])
+
+
+@pytest.mark.parametrize("operation", ["Log", "Store"])  # a coroutine, and a function
+@pytest.mark.parametrize("field", ["name", "content"])
+async def test_values_of_attachments_are_refused_beyond_the_limit(
+    serve: Any, operation: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files()
+    url = (await serve(files.app)).url
+    huge = Attachment(bytes(13_000_000), content_id="a@test")
+    include = '<x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:a@test"/>'
+    body = f"<{operation} xmlns='urn:files'><file><{field}>{include}</{field}></file></{operation}>"
+    monkeypatch.setattr(Attachment, "read", None)  # nothing reads it
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        if operation == "Store":
+            with pytest.raises(
+                PeerFault, match=r"17,333,\d+ bytes .* limit is 16,777,216 \(max_bytes\).*@app\.on"
+            ) as said:
+                await source.request(body, action="urn:files/Store", attachments=[huge])
+            assert said.value.code.endswith(("Sender", "Client"))
+        else:
+            sent = await source.send(body, action="urn:files/Log", attachments=[huge])
+            await sent.acknowledged(60)
+            await files.app.handled()
+    assert (files.stored, files.logged, files.attached) == ([], [], [])
+
+
+async def test_a_call_refuses_values_of_a_reply_beyond_the_limit(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = (await serve(Files(mtom=True).app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        monkeypatch.setattr(inlined_body, "__defaults__", (len(LARGE),))
+        with pytest.raises(LimitExceeded, match=r"limit is 5,120 .*max_bytes"):
+            await source.call("Store", file=FILES)
+
+
+async def test_a_message_as_large_as_the_limit_becomes_values(serve: Any) -> None:
+    files = Files()
+    url = (await serve(files.app)).url
+    large = [{"name": "a", "content": bytes(1_500_000)}]
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        assert await source.call("Store", file=large) == large[0]
+        await (await source.call("Log", content=large[0]["content"])).acknowledged(60)
+        await files.app.handled()
+    assert (files.stored, files.logged) == ([large], [large[0]["content"]])
 
 
 async def test_an_asynchronous_zeep_client_does_too(serve: Any) -> None:

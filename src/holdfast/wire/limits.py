@@ -16,7 +16,8 @@ class Limits:
     """Bounds checked by :func:`holdfast.wire.decode`; an envelope beyond one raises ``LimitExceeded``.
 
     Args:
-        max_bytes: The whole envelope. 16 MiB: far above any message seen, and it bounds the memory of one exchange.
+        max_bytes: The whole envelope, for an operation by name with its attachments in base64. 16 MiB: far above any
+            message seen, and it bounds the memory of one exchange.
         max_depth: Depth of nested elements, including Envelope. 64: an open element costs the parser some 150 bytes, so
             three bytes of ``<a>`` would otherwise cost fifty times their size in memory.
         max_attributes: Attributes of one element, including namespace declarations. 16,384: all of them are in memory

@@ -5,25 +5,37 @@ This module owns the checks of such a handler, and its conversions. ``holdfast.w
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import keyword
 import typing
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body, inlined_headers
+from holdfast.endpoint.destination.http_settings import DestinationHTTP
+from holdfast.endpoint.envelopes.attachments import (
+    STORED_FROM,
+    WithAttachments,
+    extract_values,
+    inlined_body,
+    inlined_headers,
+    inlined_size,
+)
 from holdfast.endpoint.envelopes.message import ApplicationFault, Message
 from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody, InvalidRequest, check_runs
 from holdfast.endpoint.logs import log
-from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError, LimitExceeded, clause
 from holdfast.wire.attachments.references import has_includes
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract, Operation
 
 
+_LARGE_MESSAGES = ThreadPoolExecutor(1, "holdfast-values")
+"""Reads the values of large messages, of all handlers: several at a time would need a multiple of the memory."""
 CURRENT: ContextVar[tuple[Contract, Operation] | None] = ContextVar("holdfast_operation", default=None)
 """The operation of the running handler, with its contract."""
 
@@ -40,12 +52,16 @@ class OperationHandler:
     """A handler of values, as a handler of messages."""
 
     def __init__(
-        self, contract: Contract, operation: Operation, handler: Callable[..., Any], mtom: Callable[[], bool | None]
+        self,
+        contract: Contract,
+        operation: Operation,
+        handler: Callable[..., Any],
+        http: Callable[[], DestinationHTTP],
     ) -> None:
         from holdfast.wsdl.contract import fields, is_bare
 
         check_runs(handler)
-        self._contract, self._operation, self._handler, self._mtom = contract, operation, handler, mtom
+        self._contract, self._operation, self._handler, self._http = contract, operation, handler, http
         self._name = getattr(handler, "__name__", type(handler).__name__)
         self._has_returned = False
         """Whether the handler of a one-way operation has returned a value, which is reported once."""
@@ -62,19 +78,21 @@ class OperationHandler:
         if inspect.iscoroutinefunction(self._handler):
 
             async def handle(message: Message) -> Any:
-                return await self._await(message, self._call(message))
+                is_large = _is_large(message)
+                read = await asyncio.wrap_future(self._reading(message)) if is_large else self._read(message)
+                return await self._await(message, self._call(message, read))
 
         elif self.takes_connection:
 
             def handle(message: Message, connection: Any) -> Any:  # type: ignore[misc]
                 with self._as_current():
-                    return self._write(message, self._call(message, connection=connection))
+                    return self._write(message, self._call(message, self._read_here(message), connection=connection))
 
         else:
 
             def handle(message: Message) -> Any:  # type: ignore[misc]
                 with self._as_current():
-                    result = self._call(message)
+                    result = self._call(message, self._read_here(message))
                 return self._await(message, result) if inspect.isawaitable(result) else self._write(message, result)
 
         handle.__qualname__ = handle.__name__ = getattr(self._handler, "__qualname__", "handler")
@@ -99,19 +117,33 @@ class OperationHandler:
         finally:
             CURRENT.reset(token)
 
-    def _call(self, message: Message, **further: Any) -> Any:
+    def _reading(self, message: Message) -> Future[tuple[Any, dict[str, Any]]]:
+        return _LARGE_MESSAGES.submit(self._read, message)
+
+    def _read_here(self, message: Message) -> tuple[Any, dict[str, Any]]:
+        """Read it in a thread that may wait."""
+        return self._reading(message).result() if _is_large(message) else self._read(message)
+
+    def _read(self, message: Message) -> tuple[Any, dict[str, Any]]:
+        """Return the values of a request, and those of its header blocks as an argument."""
         try:
-            values = self._contract.request_values(
-                self._operation, inlined_body(message.body_bytes, message.attachments)
-            )
+            most = self._http().envelopes.max_bytes
+            body = inlined_body(message.body_bytes, message.attachments, most)
+            values = self._contract.request_values(self._operation, body)
             declared = self._operation.headers
-            if self._headers:
-                blocks = inlined_headers(message.header_bytes, message.attachments)
-                further[self._headers] = SoapHeaders(self._contract.header_values(declared, blocks))
-            else:
+            if not self._headers:
                 declared.check_present(message.header_bytes)
+                return values, {}
+            blocks = inlined_headers(message.header_bytes, message.attachments, most)
+            return values, {self._headers: SoapHeaders(self._contract.header_values(declared, blocks))}
+        except LimitExceeded as error:
+            raise InvalidRequest(f"{clause(error.message)}. {error.remedy}") from None
         except EnvelopeError as error:
             raise InvalidRequest(error.message) from None
+
+    def _call(self, message: Message, read: tuple[Any, dict[str, Any]], **further: Any) -> Any:
+        values, headers = read
+        further |= headers
         if self._message:
             further[self._message] = message
         if not self._fields:
@@ -143,7 +175,7 @@ class OperationHandler:
         return WithAttachments(body, attachments, headers) if attachments or headers else body
 
     def _returns_attachments(self, message: Message) -> bool:
-        given = self._mtom()
+        given = self._http().mtom
         if given is not None:
             return given
         return self._contract.demands_mtom or (bool(message.attachments) and has_includes(message.body_bytes))
@@ -216,3 +248,7 @@ class OperationHandler:
                 f"arguments of the handler {self._name} do not fit: {errors[0]}.",
                 remedy=f"Write def {self._name}({', '.join([*forms[0], *filter(None, further)])}).",
             )
+
+
+def _is_large(message: Message) -> bool:
+    return inlined_size(message.body_bytes, message.attachments) > STORED_FROM

@@ -146,7 +146,7 @@ class HandlerRegistration:
             ) from None
 
         def register(handler: OperationHandlerT) -> OperationHandlerT:
-            wrapped = OperationHandler(contract, found, handler, lambda: self.settings.http.mtom).as_handler()
+            wrapped = OperationHandler(contract, found, handler, lambda: self.settings.http).as_handler()
             self.on(found.actions.request, reply_action=found.actions.reply)(wrapped)
             return handler
 

@@ -33,7 +33,7 @@ from holdfast.wire.attachments.references import (
 )
 from holdfast.wire.attachments.stored import PIECE, open_decoded, open_part, store_package
 from holdfast.wire.body import parse_element
-from holdfast.wire.limits import Limits
+from holdfast.wire.limits import DEFAULT, Limits
 
 STORED_FROM: Final = 1 << 20
 """Bytes of a message's attachments from which they are in the store, and not in memory with the message."""
@@ -296,17 +296,29 @@ def _binary_values(value: Any) -> Iterator[bytes]:
             yield from _binary_values(one)
 
 
-def inlined_body(body: bytes, attachments: Sequence[Attachment]) -> bytes:
-    """Return a body with the attachments of its ``xop:Include`` elements in base64; unchanged without any."""
+def inlined_body(body: bytes, attachments: Sequence[Attachment], most: int = DEFAULT.max_bytes) -> bytes:
+    """Return a body with the attachments of its ``xop:Include`` elements in base64; unchanged without any.
+
+    Raises:
+        LimitExceeded: The result would have more bytes than the maximum. Nothing has been read.
+    """
     if not attachments or not has_includes(body):
         return body
+    included = set(includes_in(body))
+    size = inlined_size(body, [one for one in attachments if one.content_id in included])
+    if size > most:
+        raise LimitExceeded(
+            f"the message has {size:,} bytes with its values in base64, but the limit is {most:,} (max_bytes)",
+            remedy="Read large values in pieces, from the attachments of the message: with @app.on instead of "
+            "@app.operation, or with source.request(…) instead of a call by name.",
+        )
     inline: bytes = etree.tostring(inline_attachments(parse_element(body), attachments), encoding="utf-8")
     return inline
 
 
-def inlined_headers(headers: bytes, attachments: Sequence[Attachment]) -> bytes:
+def inlined_headers(headers: bytes, attachments: Sequence[Attachment], most: int = DEFAULT.max_bytes) -> bytes:
     """Return header blocks like :func:`inlined_body`: .NET sends large binary values of any header as attachments."""
-    whole = inlined_body(b"<headers>%b</headers>" % headers, attachments)
+    whole = inlined_body(b"<headers>%b</headers>" % headers, attachments, most)
     return whole[len(b"<headers>") : -len(b"</headers>")]
 
 
@@ -446,8 +458,8 @@ def _base64_size(one: Attachment) -> int:
     return _least_size(one) if is_base64 else 4 * (_least_size(one) // 3 + 1)
 
 
-def inlined_size(content: bytes, attachments: Sequence[Attachment]) -> int:
-    """Return the size of a message with its attachments in base64, or a little more, without reading them."""
+def inlined_size(content: bytes, attachments: Iterable[Attachment]) -> int:
+    """Return the size of a content with attachments in base64, or a little more, without reading them."""
     return len(content) + sum(map(_base64_size, attachments))
 
 
@@ -494,7 +506,7 @@ def inline_envelope(envelope: Envelope, most: int) -> None:
     headers = b"".join(envelope.headers)
     found = check_inlined(headers + envelope.body, envelope.attachments, most)
     if has_includes(headers):
-        envelope.headers = (inlined_headers(headers, found),)
-    envelope.body = inlined_body(envelope.body, found)
+        envelope.headers = (inlined_headers(headers, found, most),)
+    envelope.body = inlined_body(envelope.body, found, most)
     package = decode_package(envelope.attachments)
     envelope.attachments = encode_package(Package(True, package.boundary, [])) if package.is_mtom else b""
