@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.http.exchange import HTTPLimits
+from holdfast.wire.limits import Limits
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES = ROOT / "src" / "holdfast"
@@ -22,9 +23,9 @@ COUNTS_BYTES = re.compile(r"_?(?:[A-Z]+_)*(?:BYTES|MEGABYTES|WATER)|_?LARGEST_[A
 LEAST = 1 << 16
 """A number from which on it may count bytes, whatever its constant is called."""
 CONSTANT = re.compile(r"`((?:core|endpoint|http|store)\.[a-z_.]+)\.([A-Z_]+)`")
-SETTING = re.compile(r"`(\w+(?:Policy|Limits))\.(\w+)`")
+SETTING = re.compile(r"`(\w*(?:Policy|Limits))\.(\w+)`")
 BUFFERS = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "buffers.py")))
-MOST = (6 << 30) + (64 << 20)
+MOST = 7 << 30
 """Bytes of a process in which every buffer is full at one time."""
 
 
@@ -75,7 +76,7 @@ def test_what_a_row_names_is_in_the_code(row: SimpleNamespace) -> None:
     for room, name in CONSTANT.findall(row.where):
         assert isinstance(getattr(importlib.import_module(f"holdfast.{room}"), name), int)
     for kind, name in SETTING.findall(row.where):
-        owner = getattr(holdfast, kind, None) or {"HTTPLimits": HTTPLimits}.get(kind)
+        owner = getattr(holdfast, kind, None) or {"HTTPLimits": HTTPLimits, "Limits": Limits}.get(kind)
         owner = owner or getattr(importlib.import_module("holdfast.core.policy"), kind)
         assert name in owner.__dataclass_fields__
     assert row.bytes > 0
