@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import zeep
-from file_service import LARGE, SMALL, Files
+from file_service import LARGE, SMALL, Files, wsdl
 
 from holdfast import Attachment, EnvelopeError, PeerFault, RetransmissionPolicy, Source, SourceHTTP, SourcePolicy
 from holdfast.endpoint.envelopes.attachments import LEAST_VALUE, extract_values, inlined_body
 from holdfast.exceptions import LimitExceeded
 from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.wsdl.contract import Contract
+from holdfast.wsdl.documents import Documents
+from holdfast.wsdl.words import in_words
 from holdfast.zeep import AsyncTransport, Transport
 
 FILES = [{"name": "a", "content": LARGE}, {"name": "b", "content": SMALL}, {"name": "c", "content": LARGE}]
@@ -202,3 +205,10 @@ def test_small_values_and_other_text_stay_in_the_body() -> None:
 def inline(text: str, content: bytes) -> bytes:
 
     return (text % base64.b64encode(content).decode()).encode()
+
+
+@pytest.mark.parametrize("demands_mtom", [True, False])
+def test_the_description_of_a_wsdl_says_whether_it_demands_mtom(tmp_path: Path, demands_mtom: bool) -> None:
+    (tmp_path / "a.wsdl").write_bytes(wsdl(demands_mtom=demands_mtom))
+    told = in_words(Contract(Documents(tmp_path / "a.wsdl", lambda url: b"")))
+    assert ("Requires MTOM" in told) == demands_mtom

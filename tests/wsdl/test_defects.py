@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from lxml import etree
 from order_service import in_one_document
 
 from holdfast.exceptions import ConfigurationError
@@ -36,8 +37,17 @@ def test_an_incomplete_operation_is_named_with_the_reason(
         contract = Contract(Documents(file, lambda url: b""))
     assert contract.operations.keys() | contract.unusable.keys() >= {"SubmitOrder", "Price", "CancelOrder"}
     assert not contract.operations.keys() & contract.unusable.keys()
-    with pytest.raises(ConfigurationError, match=f"{name}' of the WSDL is not usable.*{says}"):
+    with pytest.raises(ConfigurationError, match=f"{name}' of the WSDL is not usable.*{says}") as caught:
         contract.operation(name)
+    assert "source.request(body, action=…)" in caught.value.remedy
+    assert "@app.on(action)" in caught.value.remedy
+    # A client of zeep's own may know more of it than Holdfast.
+    body = etree.Element("{urn:other}Body")
+    with pytest.raises(
+        ConfigurationError, match=f"no usable operation .*{name}, because .*{says}.* with the body"
+    ) as caught:
+        contract.operation_of(body)
+    assert "source.request(body, action=…)" in caught.value.remedy
     if "Price" in contract.operations:
         assert contract.request(contract.operation("Price"), (), {"item": "a"})
 

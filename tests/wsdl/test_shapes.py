@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from bodies import made_of, of
 from one_operation import one_operation
 
-from holdfast.exceptions import EnvelopeError
+from holdfast import Source
+from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wsdl.shapes import MOST_CHOICES, Field, Shapes
 from holdfast.wsdl.stubs import typed_module
 from holdfast.wsdl.words import in_words
 
+OPTIONS = {"_sequence_key", "_message_id", "_headers", "_attachments", "_timeout"}
 INT = '<xs:element name="{}" type="xs:int"/>'
 
 
@@ -33,6 +38,51 @@ def test_each_alternative_of_a_choice_may_be_absent_however_deep() -> None:
         "d": False,
         "e": True,
     }
+
+
+def test_each_alternative_of_a_choice_names_the_others_however_deep() -> None:
+    inner = f"<xs:choice>{INT.format('a')}<xs:sequence>{INT.format('b')}{INT.format('c')}</xs:sequence></xs:choice>"
+    outer = f"<xs:choice>{inner}{INT.format('e')}</xs:choice>"
+    for content in (outer, f"<xs:sequence>{outer}</xs:sequence>"):
+        found = fields(content + INT.format("d"))
+        assert {name: set(one.excluded) for name, one in found.items()} == {
+            "a": {"b", "c", "e"},
+            "b": {"a", "e"},
+            "c": {"a", "e"},
+            "d": set(),
+            "e": {"a", "b", "c"},
+        }
+    (items,) = fields(outer.replace("<xs:choice>", '<xs:choice maxOccurs="3">', 1)).values()
+    assert {one.name: set(one.excluded) for one in items.shape.fields}["a"] == {"b", "c", "e"}
+
+
+def test_the_description_says_what_may_be_nil_or_absent_and_what_is_a_list() -> None:
+    word = '<xs:simpleType name="W"><xs:restriction base="xs:token"><xs:enumeration value="x"/></xs:restriction>'
+    words = f'{word}</xs:simpleType><xs:simpleType name="L"><xs:list itemType="v:W"/></xs:simpleType>'
+    element = '<xs:element name="n" type="v:L" nillable="true" minOccurs="0"/>'
+    told = in_words(of(f"<xs:sequence>{element}</xs:sequence>", words))
+    assert 'Do(n: list of "x", optional, may be nil)' in told
+
+
+@pytest.mark.parametrize("names", [("a-b", "a_b", "a.b"), ("class", "class_"), ("_x", "_timeout_"), ("self", "self_")])
+def test_each_field_has_its_own_parameter_whatever_its_name(names: tuple[str, ...]) -> None:
+    made = of(f"<xs:sequence>{''.join(map(INT.format, names))}</xs:sequence>")
+    module = typed_module(made)
+    namespace: dict[str, Any] = {}
+    exec(module, namespace)
+    calls: list[dict[str, Any]] = []
+    source = SimpleNamespace(call=lambda *_, **values: calls.append(values))
+    blocking = namespace[next(one for one in namespace if one.startswith("Blocking"))](source)
+    parameters = [one for one in inspect.signature(blocking.Do).parameters if one not in OPTIONS]
+    blocking.Do(**{one: at for at, one in enumerate(parameters)})
+    assert {name: calls[0][name] for name in names} == {name: at for at, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_a_field_with_the_name_of_an_option_is_refused_in_a_module(name: str) -> None:
+    made = of(f"<xs:sequence>{INT.format(name)}</xs:sequence>")
+    with pytest.raises(ConfigurationError, match=f"Do has the field {name}, and call"):
+        typed_module(made)
 
 
 def test_a_repeated_group_is_a_list_of_structures_with_its_fields() -> None:
@@ -223,3 +273,12 @@ def test_many_derived_types_are_not_listed() -> None:
     )
     made = of('<xs:sequence><xs:element name="one" type="v:Vehicle"/></xs:sequence>', FAMILY + more)
     assert "one: dict[str, Any]," in typed_module(made)
+
+
+async def test_an_option_with_the_name_of_a_field_is_refused_in_a_call() -> None:
+    source = Source("http://localhost:1/", ":memory:")
+    source._contract = of(f"<xs:sequence>{INT.format('_timeout')}</xs:sequence>")
+    with pytest.raises(EnvelopeError, match="_timeout is an option"):
+        await source.call("Do", _timeout=7)
+    with pytest.raises(ConfigurationError, match="not open"):  # the default is no value for the field
+        await source.call("Do", 7)

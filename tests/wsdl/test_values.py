@@ -22,6 +22,7 @@ from lxml import etree
 from one_operation import one_operation
 from zeep.xsd.types import builtins
 
+from holdfast.cli.running.operation_values import OperationValues
 from holdfast.exceptions import EnvelopeError
 from holdfast.wsdl.contract import Contract
 from holdfast.wsdl.stubs import typed_module
@@ -106,6 +107,11 @@ OTHER_FORMS: list[tuple[str, Any, Any]] = [
     ("date", "2026-02-03", DAY),
     ("int", "7", 7),
     ("decimal", 7, Decimal(7)),
+    ("decimal", 1.1, Decimal("1.1")),
+    ("decimal", 1e-6, Decimal("0.000001")),
+    ("decimal", -1e22, Decimal(-(10**22))),
+    ("NMTOKENS", ["a", "b"], "a b"),
+    ("NMTOKENS", ("a",), "a"),
     ("double", Decimal("1E-7"), 1e-7),
 ]
 """Type, what may be given besides its values, and what arrives."""
@@ -138,6 +144,8 @@ WRONG: list[tuple[str, Any]] = [
     ("int", b"1"),
     ("int", (1,)),
     ("decimal", Decimal("NaN")),
+    ("decimal", math.nan),
+    ("decimal", math.inf),
     ("float", "many"),
     ("date", MOMENT),
     ("date", b"2026-02-03"),
@@ -241,6 +249,26 @@ def test_a_value_arrives_as_it_was_given_wherever_it_is(kind: str) -> None:
             assert _same(read(schema, written(schema, found)), found)  # a handler may return what it took
 
 
+@pytest.mark.parametrize("kind", [*VALUES, "NMTOKENS"])
+def test_a_reply_in_json_is_taken_back_as_it_was_printed(kind: str) -> None:
+    made = contract(PLACES.format(f"xs:{kind}"))
+    schema, values = PLACES.format(f"xs:{kind}"), OperationValues(made, "Do", "in.wsdl")
+    nil = {"nil": {"@nil": True}, "nils": [None]}
+    for value in VALUES.get(kind, ["a", "a b"]):
+        bodies = [written(schema, one) for one, _ in wherever(value, VALUES.get(kind, ["a"])[0])]
+        for body in (*bodies, made.request(made.operation("Do"), (), nil)):
+            printed = values.reply(body)
+            again, _ = values.message("line 1", printed.encode())
+            assert _same(read(schema, again), read(schema, body)), printed
+            assert again.count(b":nil=") == body.count(b":nil="), printed
+
+
+@pytest.mark.parametrize("value", [["a b"], [1], [""], [None]])
+def test_a_list_of_a_built_in_list_type_has_words(value: list[Any]) -> None:
+    with pytest.raises(EnvelopeError, match=r"one\[0\]"):
+        written(PLACES.format("xs:NMTOKENS"), {"one": value})
+
+
 @pytest.mark.parametrize("kind", VALUES)
 def test_the_type_of_a_value_in_the_module_is_that_of_the_values_that_arrive(kind: str) -> None:
     content = f'<xs:complexType><xs:sequence><xs:element name="one" type="xs:{kind}"/></xs:sequence></xs:complexType>'
@@ -291,6 +319,7 @@ def test_a_value_of_a_wrong_type_is_refused_wherever_it_is(kind: str, value: Any
 NUMBER = '<xs:element name="{}" type="xs:int" {}/>'
 EITHER = f"<xs:choice {{}}>{NUMBER.format('a', '')}{NUMBER.format('b', '')}</xs:choice>"
 REPEATED = 'maxOccurs="9"'
+OPTIONAL, TWICE, NILLABLE = 'minOccurs="0"', 'maxOccurs="2"', 'nillable="true"'
 GROUPS = {
     "a choice": (EITHER.format(REPEATED), "a, b"),
     "a choice in a sequence": (
@@ -315,7 +344,7 @@ def test_fields_that_an_item_of_a_group_cannot_have_are_refused_by_its_place(
     right = {"c": 1, "a": 1} if "c" in known else {"a": 1}
     path = "_value_1[1]" if inside == "{}" else "_value_1[0]._value_1[1]"
     for wrong, told in (
-        ({**right, "b": 2}, f"{path} cannot have 'b' together with its other fields: "),
+        ({**right, "b": 2}, f"{path} cannot have 'b' together with 'a': they are alternatives of a choice"),
         ({**right, "x": 2}, f"{path} has no field 'x'. The fields are: {known}."),
     ):
         items = [right, wrong]
@@ -323,6 +352,47 @@ def test_fields_that_an_item_of_a_group_cannot_have_are_refused_by_its_place(
         with pytest.raises(EnvelopeError) as caught:
             written(schema, values)
         assert f"do not fit the WSDL: {told}" in caught.value.message
+
+
+EMPTY = {
+    "a choice": EITHER.format(REPEATED),
+    "a sequence": f"<xs:sequence {REPEATED}>{NUMBER.format('a', OPTIONAL)}</xs:sequence>",
+    "a choice of a list": f"<xs:choice {REPEATED}>{NUMBER.format('a', TWICE)}</xs:choice>",
+}
+
+
+@pytest.mark.parametrize("group", EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize("item", [{}, {"a": None}, {"a": []}])
+def test_an_item_of_a_group_that_would_write_nothing_is_refused(group: str, item: dict[str, Any]) -> None:
+    schema = f'<xs:element name="In"><xs:complexType><xs:sequence>{group}</xs:sequence></xs:complexType></xs:element>'
+    with pytest.raises(EnvelopeError, match=r"_value_1\[1\]"):
+        written(schema, {"_value_1": [{"a": 1}, item]})
+
+
+def test_a_nil_alternative_of_a_repeated_choice_is_sent_again_as_it_arrived() -> None:
+    either = f"<xs:choice {REPEATED}>{NUMBER.format('a', '')}{NUMBER.format('b', NILLABLE)}</xs:choice>"
+    schema = f'<xs:element name="In"><xs:complexType><xs:sequence>{either}</xs:sequence></xs:complexType></xs:element>'
+    body = written(schema, {"_value_1": [{"a": 1}, {"b": {"@nil": True}}, {"a": 2}]})
+    found = read(schema, body)["_value_1"]
+    assert found == [{"a": 1}, {"b": None}, {"a": 2}]
+    for again in (found, [dict(one) for one in found]):
+        assert written(schema, {"_value_1": again}) == body
+
+
+def test_too_many_open_elements_are_refused_with_their_number() -> None:
+    content = '<xs:sequence><xs:any maxOccurs="2" processContents="skip"/></xs:sequence>'
+    schema = f'<xs:element name="In"><xs:complexType>{content}</xs:complexType></xs:element>'
+    with pytest.raises(EnvelopeError, match="_value_1 takes at most 2 elements, not 3"):
+        written(schema, {"_value_1": ["<a/>", "<b/>", "<c/>"]})
+
+
+def test_values_that_are_nested_too_deeply_are_refused_as_such() -> None:
+    values: dict[str, Any] = {"one": 1}
+    for _ in range(2000):
+        values = {"inner": values}
+    with pytest.raises(EnvelopeError, match="nested too deeply") as caught:
+        written(PLACES.format("xs:int"), values)
+    assert "max_depth" in caught.value.remedy
 
 
 UNION = """<xs:element name="In"><xs:complexType><xs:sequence><xs:element name="one" minOccurs="0"><xs:simpleType>
@@ -533,7 +603,7 @@ def test_a_field_may_have_any_name(name: str) -> None:
 
 
 def test_an_error_about_a_choice_names_its_fields() -> None:
-    with pytest.raises(EnvelopeError, match="Either cannot have 'b' together with its other fields"):
+    with pytest.raises(EnvelopeError, match="either cannot have 'b' together with 'a'"):
         written(CHOICE, {"either": {"a": 1, "b": "x"}})
     for value in ({"a": 1}, {"b": "x"}):
         found = read(CHOICE, written(CHOICE, {"either": value}))

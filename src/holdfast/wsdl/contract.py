@@ -6,7 +6,6 @@ against the schema, in both directions.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,8 +40,10 @@ from holdfast.wsdl.substitutes import DerivedTypes, Substitutes, SubstitutionGro
 from holdfast.wsdl.values import check_one_value, parsed, prepared
 from holdfast.wsdl.zeep_documents import ZeepDocuments
 
-_CHOICE = re.compile(r"(?:\{.*?\})?(\w+)\(\) got an unexpected keyword argument ('.*?')\. Signature: `(.*)`", re.DOTALL)
-"""zeep's message for a field of a choice that has another one; wrong names are refused before."""
+_WITHOUT_VALUES = (
+    "Correct the WSDL, or ask its owner to do so. Or use its messages without values: source.request(body, action=…) "
+    "or source.send(…), and @app.on(action)."
+)
 
 
 class _Loader(zeep.transports.Transport):
@@ -170,7 +171,7 @@ class Contract:
         if name in self.unusable:
             raise ConfigurationError(
                 f"The operation {name!r} of the WSDL is not usable: {self.unusable[name]}.",
-                remedy="Correct the WSDL, or ask its owner to do so.",
+                remedy=_WITHOUT_VALUES,
             )
         others = [port for port, binding in self._ports.items() if name in binding.all()]
         if others:
@@ -200,10 +201,11 @@ class Contract:
                 return one
         if len(fitting) == 1:
             return fitting[0]
-        raise ConfigurationError(
-            f"The WSDL has {'several operations' if fitting else 'no operation'} with the body {tag}.",
-            remedy="Use the WSDL of this service.",
-        )
+        told, remedy = "several operations" if fitting else "no operation", "Use the WSDL of this service."
+        if not fitting and self.unusable:
+            reasons = "; ".join(f"{name}, because {reason}" for name, reason in self.unusable.items())
+            told, remedy = f"no usable operation ({reasons:.400})", _WITHOUT_VALUES
+        raise ConfigurationError(f"The WSDL has {told} with the body {tag}.", remedy=remedy)
 
     # --- values to bodies -----------------------------------------------------------------------------------------
 
@@ -328,6 +330,11 @@ class Contract:
         except EnvelopeError as error:
             raise EnvelopeError(
                 f"The values for {what} do not fit the WSDL: {error.message}", remedy=error.remedy
+            ) from None
+        except RecursionError:
+            raise EnvelopeError(
+                f"The values for {what} are nested too deeply.",
+                remedy="Send fewer levels: a service of Holdfast accepts 64 (max_depth).",
             ) from None
         except Exception as error:  # zeep raises many kinds of errors for values of a wrong type
             raise EnvelopeError(f"The values for {what} do not fit the WSDL: {_reason(error)}") from error
@@ -589,8 +596,5 @@ def _name(element: Any) -> etree.QName:
 
 
 def _reason(error: Exception) -> str:
-    choice = _CHOICE.match(str(error))
-    if choice is not None:
-        return f"{choice[1]} cannot have {choice[2]} together with its other fields: {choice[3]:.400}"
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 500 else f"{text[:500]}…"

@@ -242,6 +242,12 @@ class OpenElement(zeep.xsd.Any):
         else:
             super()._render_value_item(parent, value, render_path)
 
+    def validate(self, value: Any, render_path: Any) -> None:
+        """Check the number of elements: zeep names a wrong one."""
+        if isinstance(value, list) and isinstance(self.max_occurs, int) and len(value) > self.max_occurs:
+            raise EnvelopeError(f"{render_path[-1]} takes at most {self.max_occurs} elements, not {len(value)}.")
+        super().validate(value, render_path)
+
     def _validate_item(self, value: Any, render_path: Any) -> None:
         if not isinstance(value, Member):
             super()._validate_item(value, render_path)

@@ -134,6 +134,18 @@ def parts(part: Any, *, is_optional: bool = False) -> Iterator[tuple[str, Any, b
             yield inner, one, is_optional or (_may_be_empty(one) if is_group else bool(one.is_optional))
 
 
+def excluding(part: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the fields of the choices in a group, each with those of the other alternatives."""
+    if not isinstance(part, _Part):
+        return
+    fields = [dict(_named(*one)) for one in part.elements_nested]
+    for at, (name, inner) in enumerate(part.elements_nested):
+        deeper = dict(excluding(inner)) if name is None else {}
+        others = [one for number, more in enumerate(fields) if number != at for one in more if one not in fields[at]]
+        for own in fields[at] if isinstance(part, _Choice) else deeper:
+            yield own, (*deeper.get(own, ()), *(others if isinstance(part, _Choice) else ()))
+
+
 class _Part(OrderIndicator):
     """A group.
 
@@ -204,11 +216,19 @@ class _Part(OrderIndicator):
         items = given if isinstance(given, list) else [] if given is None else [given]
         return {name: [self._item(one) for one in items]}
 
-    def surplus(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the names of values, of one time that the group occurs, that it cannot have with the others."""
-        names = set(values)
-        self._values(values, names)
-        return [name for name in values if name in names]
+    def conflict(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Return a name of values, of one time that the group occurs, that it cannot have, and one of another value.
+
+        They are of two alternatives of a choice.
+        """
+        for inner, part in self.elements_nested:
+            if inner is None and (found := part.conflict(values)) is not None:
+                return found  # type: ignore[no-any-return] # of zeep's list
+        return None
+
+    def is_empty(self, values: Mapping[str, Any]) -> bool:
+        """Whether nothing is written for the values of one time that the group occurs."""
+        return not _weight(self, values) and not any(_lacks(name, part, values) for name, part in self.elements_nested)
 
     def _item(self, given: Any) -> dict[str, Any]:
         try:
@@ -286,6 +306,19 @@ class _Choice(_Part, Choice):
             names -= {name for name, part in self.elements if name in names and not _is_given(part, given[name])}
         return values
 
+    def conflict(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        chosen = self._chosen(values, None)
+        if chosen is None:
+            return None
+        own = dict(_named(*chosen))
+        for name, part in _named(None, self):
+            if name not in own and _weight_of(name, part, values, None):
+                return name, next(one for one in own if _weight_of(one, own[one], values, None))
+        return super().conflict(values) if chosen[0] is None else None
+
+    def is_empty(self, values: Mapping[str, Any]) -> bool:
+        return not _weight(self, values)
+
     def _write(self, parent: etree._Element, values: Any, path: list[str]) -> None:
         chosen = self._chosen(values, None)
         if chosen is not None:
@@ -361,6 +394,15 @@ def _may_be_empty(part: Any) -> bool:
 def _parsed(name: str | None, part: Any, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:
     values = part.parse_xmlelements(xmlelements, schema, name, context=context)
     return values if isinstance(part, _Part) else {name: values}  # type: ignore[dict-item] # only groups have no name
+
+
+def _named(name: str | None, part: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a part, or those in it, with their names."""
+    if name is not None:
+        yield name, part
+    else:
+        for inner in part.elements_nested:
+            yield from _named(*inner)
 
 
 def _weight(part: Any, values: Any) -> int:

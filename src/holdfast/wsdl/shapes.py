@@ -19,7 +19,7 @@ from holdfast.wsdl import fields
 from holdfast.wsdl.contract import Contract, Operation, is_bare
 from holdfast.wsdl.documents import SCHEMA
 from holdfast.wsdl.fields import ELEMENT, TYPE
-from holdfast.wsdl.groups import parts
+from holdfast.wsdl.groups import excluding, parts
 from holdfast.wsdl.headers import Blocks
 from holdfast.wsdl.values import CONTENT
 
@@ -89,6 +89,7 @@ class Field:
         is_list: Whether it may be repeated.
         is_optional: Whether it may be absent.
         is_nillable: Whether its value may be nil.
+        excluded: The fields that cannot have a value together with it, because a choice has them as alternatives.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Field:
     is_list: bool = False
     is_optional: bool = False
     is_nillable: bool = False
+    excluded: tuple[str, ...] = ()
 
 
 class Shapes:
@@ -176,6 +178,7 @@ class Shapes:
     def _fields_in(self, part: Any) -> Iterator[Field]:
         """Yield the elements of a type or of a group. A repeated group is a list of structures."""
         seen: set[str] = set()
+        excluded = dict(excluding(part)) if isinstance(part, OrderIndicator) else dict(excluding(part._element))
         for name, element, is_optional in parts(part):
             if name in seen:  # of another alternative of a choice
                 continue
@@ -183,7 +186,7 @@ class Shapes:
             is_group = isinstance(element, OrderIndicator)
             shape = self._group(element) if is_group else self._of_element(element, name)
             is_nillable = bool(getattr(element, "nillable", False))
-            yield Field(name, shape, bool(element.accepts_multiple), is_optional, is_nillable)
+            yield Field(name, shape, bool(element.accepts_multiple), is_optional, is_nillable, excluded.get(name, ()))
 
     def _of_element(self, element: Any, name: str) -> Shape:
         """Return the type of an element: one of several, if it may have derived types or be another element."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import zeep.xsd
@@ -55,6 +56,12 @@ class _Exact:
 class _Hex(_Exact):
     def _read(self, value: str) -> bytes:
         return bytes.fromhex(value)
+
+
+class _Decimal(_Exact):
+    def xmlvalue(self, value: Any) -> str:
+        # A float as Python shows it; zeep writes some with an exponent, which XML does not have here.
+        return str(super().xmlvalue(Decimal(repr(value)) if isinstance(value, float) else value))  # type: ignore[misc]
 
 
 class _Number(_Exact):
@@ -204,6 +211,7 @@ _TOO_EXACT = re.compile(r"\.\d{6}\d*[1-9]")
 _ZONE = re.compile(r"(?:Z|[-+]\d\d:\d\d)\Z")
 _SPECIAL: dict[type, type[_Exact]] = {
     builtins.HexBinary: _Hex,
+    builtins.Decimal: _Decimal,
     builtins.Float: _Number,
     builtins.DateTime: _Moment,
     builtins.Time: _Moment,

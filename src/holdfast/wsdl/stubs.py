@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from holdfast.exceptions import ConfigurationError
 from holdfast.wsdl.contract import Contract, Operation
 from holdfast.wsdl.fields import IS_NIL
 from holdfast.wsdl.shapes import DURATION, Field, Shape, Shapes
@@ -106,7 +107,8 @@ def _class(
 def _method(operation: Operation, shapes: Shapes, options: str, passed: str, *, is_blocking: bool) -> Iterator[str]:
     fields = shapes.input(operation)
     ordered = [*(one for one in fields if not one.is_optional), *(one for one in fields if one.is_optional)]
-    parameters = [f"{_identifier(one.name)}: {_parameter(one)}" for one in ordered]
+    names = _parameter_names(operation, fields, options)
+    parameters = [f"{names[one.name]}: {_parameter(one)}" for one in ordered]
     bare = shapes.bare_input(operation)
     may_be_nil = " | None" if bare is not None and operation.input.nillable else ""
     first = f"self, value: {_type(bare)}{may_be_nil}, *, " if bare is not None else "self, *, "
@@ -118,13 +120,35 @@ def _method(operation: Operation, shapes: Shapes, options: str, passed: str, *, 
     told = "\n\n        ".join(filter(None, (_text(operation.documentation), _text(raised))))
     if told:
         yield f'        """{told}"""'
-    plain = [f"{one.name}={one.name}" for one in fields if _identifier(one.name) == one.name]
-    other = [f"{_literal(one.name)}: {_identifier(one.name)}" for one in fields if _identifier(one.name) != one.name]
+    plain = [f"{name}={name}" for name, own in names.items() if own == name]
+    other = [f"{_literal(name)}: {own}" for name, own in names.items() if own != name]
     given = [_literal(operation.name), *(["value"] if bare is not None else []), *plain, passed]
     if other:
         given.append(f'**cast("dict[str, Any]", {{{", ".join(other)}}})')
     call = f"{'' if is_blocking else 'await '}self._source.call({', '.join(given)})"
     yield f"        {call}" if result == "None" else f"        return cast({_literal(result)}, {call})"
+
+
+def _parameter_names(operation: Operation, fields: list[Field], options: str) -> dict[str, str]:
+    """Return the parameter of each field. Two names of a schema may be the same one in Python.
+
+    Raises:
+        ConfigurationError: A field has the name of an option.
+    """
+    taken, names = {*re.findall(r"(_\w+):", options)}, dict[str, str]()
+    for one in fields:
+        if one.name in taken:
+            raise ConfigurationError(
+                f"The operation {operation.name} has the field {one.name}, and call() has an option with that name.",
+                remedy="Call this operation without a typed module, with the values of its first fields by position.",
+            )
+    for one in fields:
+        name = _identifier(one.name)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names[one.name] = name
+    return names
 
 
 def _result(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> str:

@@ -50,6 +50,8 @@ _PARTS: dict[type, str] = {
     builtins.gDay: "(day, time zone or None)",
 }
 """zeep's class of a part of a date -> the tuple that it takes."""
+_LISTS = (builtins.NmTokens, builtins.IDREFS, builtins.Entities)
+"""zeep has the built-in lists as texts."""
 _BINARY = (builtins.Base64Binary, builtins.HexBinary)
 _NO_LIST = (str, bytes, bytearray, memoryview, Mapping, etree._Element, CompoundValue)
 """Values that can be iterated over, but are one value."""
@@ -137,6 +139,9 @@ class _Preparation:
         if len(arguments) > len(known):
             raise EnvelopeError(f"{len(arguments)} values are given without a name, for {len(known)} fields.")
         values = _with_nil_fields(values)
+        if isinstance(getattr(kind, "_element", None), OrderIndicator):
+            given = dict(zip(known, arguments, strict=False)) | values
+            check_choices(kind._element, given, path or kind.name)
         names = [*known, *(None,) * len(arguments)]
         return (
             tuple(self._field(known, name, value, path) for name, value in zip(names, arguments, strict=False)),
@@ -169,10 +174,12 @@ class _Preparation:
         if unknown is not None:
             raise _no_field(unknown, where, known)
         found = {name: self._field(known, name, one, where) for name, one in _with_nil_fields(value).items()}
-        surplus = group.surplus(found)
-        if surplus:
-            told = f"{where} cannot have {surplus[0]!r} together with its other fields: {group.signature():.400}"
-            raise EnvelopeError(told)
+        check_choices(group, found, where)
+        if group.is_empty(found):  # zeep would drop it
+            nil = [name for name, one in value.items() if one is None and getattr(known[name], "nillable", False)]
+            if len(value) != 1 or not nil:
+                raise EnvelopeError(f"{where} has no value for any of its fields: {', '.join(known):.400}")
+            return {nil[0]: zeep.xsd.Nil}  # a nil element is None where it arrives
         return found
 
     def _one_of(self, element: Any, value: Any, where: str) -> Any:
@@ -295,6 +302,10 @@ class _Preparation:
             return self._binary(kind, value, where)
         if isinstance(kind, builtins.Boolean):
             return _checked(where, value, value in _BOOLEANS, "True or False")
+        if isinstance(kind, _LISTS) and _is_list(value):
+            return " ".join(
+                self._word(kind, _text(f"{where}[{at}]", one), f"{where}[{at}]") for at, one in enumerate(value)
+            )
         if isinstance(kind, builtins.String | builtins.AnyURI) or (
             isinstance(kind, UnionType) and issubclass(kind.item_class or object, builtins.String)
         ):
@@ -340,6 +351,20 @@ class _Preparation:
             remedy = "Encode text first: text.encode()." if isinstance(value, str) else ""
             raise _unfit(where, f"text in {form}" if self._is_json else "bytes", value, remedy)
         return bytes(value).hex().upper() if is_hex else value
+
+
+def check_choices(group: Any, values: Mapping[str, Any], where: str) -> None:
+    """Check that no choice in a group has values of two alternatives.
+
+    Raises:
+        EnvelopeError: One has; names a field of each.
+    """
+    conflict = group.conflict(values)
+    if conflict is not None:
+        wrong, chosen = conflict
+        raise EnvelopeError(
+            f"{where} cannot have {wrong!r} together with {chosen!r}: they are alternatives of a choice"
+        )
 
 
 def _with_nil_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -505,6 +530,8 @@ def _plain(value: Any, declared: Any, *, is_json: bool) -> Any:
         part = known.get(key)
         kind = part if isinstance(part, OrderIndicator) else getattr(part, "type", None)
         found[key] = _plain(value[key], kind, is_json=is_json)
+        if is_json and value[key] is zeep.xsd.Nil:
+            found[key] = {IS_NIL: True}  # null is an absent one
     return with_nil(found, [key for key in value if value[key] is zeep.xsd.Nil])
 
 
@@ -515,6 +542,8 @@ def _json_value(value: Any, kind: Any) -> Any:
     if isinstance(value, bytes):
         is_hex = isinstance(kind, builtins.HexBinary)
         return value.hex().upper() if is_hex else base64.b64encode(value).decode()
+    if isinstance(value, tuple) and isinstance(kind, PARTS_OF_DATES):  # JSON has no tuples
+        return kind.xmlvalue(value)
     return etree.tostring(value, encoding="unicode", with_tail=False) if isinstance(value, etree._Element) else value
 
 

@@ -97,6 +97,8 @@ def _policy(port: Port) -> Iterator[str]:
     else:
         yield "The policy does not mention reliable messaging, so the service may reject it"
     yield from _settings(port.settings)
+    if port.is_mtom:
+        yield "Requires MTOM: large binary values travel as attachments"
     for need in _needs(port):
         yield f"Requires {need.words}: {need.assertion.local_name}, {need.assertion.place}"
 
@@ -128,14 +130,16 @@ def _settings(settings: StatedSettings) -> Iterator[str]:
 
 
 def _signature(fields: list[Field]) -> str:
-    return ", ".join(f"{one.name}: {_typed(one)}{', optional' if one.is_optional else ''}" for one in fields)
+    return ", ".join(f"{one.name}: {_typed(one)}{_may_be(one)}" for one in fields)
+
+
+def _may_be(one: Field) -> str:
+    others = f", not with {' or '.join(one.excluded)}" if one.excluded else ""
+    return f"{', optional' if one.is_optional else ''}{others}{', may be nil' if one.is_nillable else ''}"
 
 
 def _typed(one: Field | Shape) -> str:
     if isinstance(one, Field):
         return f"list of {_typed(one.shape)}" if one.is_list else _typed(one.shape)
-    if one.choices:
-        return " or ".join(map(_typed, one.choices))
-    if one.values:
-        return " or ".join(f'"{value}"' for value in one.values)
-    return f"list of {one.name}" if one.is_list else one.name
+    text = " or ".join(map(_typed, one.choices)) or " or ".join(f'"{value}"' for value in one.values) or one.name
+    return f"list of {text}" if one.is_list else text

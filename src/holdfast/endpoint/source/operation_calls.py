@@ -101,6 +101,9 @@ class OperationCalls:
         contract = await self._described()
         found = contract.operation(operation)
         _check_given_once(found, arguments, values)
+        options: dict[str, object] = {"_sequence_key": _sequence_key, "_message_id": _message_id, "_headers": _headers}
+        options |= {"_reply_headers": _reply_headers, "_attachments": _attachments, "_timeout": _timeout}
+        _check_no_fields(found, options)
         try:
             body = contract.request(found, arguments, values)
             headers = contract.header_bytes(found.headers, _headers)
@@ -176,6 +179,23 @@ def _check_given_once(operation: Operation, arguments: tuple[Any, ...], values: 
         raise EnvelopeError(
             f"{operation.name} got two values for the field {twice[0]!r}: one by position and one by name",
             remedy="Give each field one value. Nothing was stored.",
+        )
+
+
+def _check_no_fields(operation: Operation, options: Mapping[str, object]) -> None:
+    """Check that no option is given that is also the name of a field.
+
+    Raises:
+        EnvelopeError: One is.
+    """
+    from holdfast.wsdl.contract import fields
+
+    defaults: Mapping[str, object] = OperationCalls.call.__kwdefaults__ or {}
+    both = [name for name in fields(operation.input) if name in options and options[name] != defaults[name]]
+    if both:
+        raise EnvelopeError(
+            f"{both[0]} is an option of call(), and also a field of {operation.name}",
+            remedy="Give the values of the first fields by position, and leave the option out. Nothing was stored.",
         )
 
 
