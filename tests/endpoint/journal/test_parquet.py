@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -79,14 +78,9 @@ def test_a_damaged_segment_stays_as_it_is_and_the_others_become_parquet(tmp_path
         assert len(rows_of(file)) == 8
 
 
-def test_parquet_of_a_version_without_a_checksum_is_read_to_find_damage(tmp_path: Path) -> None:
+def test_parquet_that_another_program_wrote_is_damaged(tmp_path: Path) -> None:
     segment(tmp_path, "_1.journal")
     to_parquet_all(tmp_path)
     (one,) = segments(tmp_path)
     pq.write_table(pq.read_table(one.path), one.path, write_page_checksum=True)
-    assert damage_of(one) == ""
-    data = one.path.read_bytes()
-    one.path.write_bytes(data[:30] + bytes(60) + data[90:])
-    assert "cannot be read" in damage_of(one)
-    pq.write_table(pa.table({"at": [1]}), one.path)
-    assert "lacks the columns" in damage_of(one)
+    assert "it has no checksum" in damage_of(one)

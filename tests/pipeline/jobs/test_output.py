@@ -10,10 +10,11 @@ from contextlib import nullcontext
 import pytest
 from click.testing import CliRunner
 
+from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.jobs import compact as compact_job
-from holdfast.pipeline.jobs.command import sentence
+from holdfast.pipeline.jobs.command import failure, in_a_sentence, sentence
 from holdfast.pipeline.jobs.land import _report
-from holdfast.pipeline.jobs.mediation import _tell
+from holdfast.pipeline.jobs.mediation import _SAFE, _tell
 from holdfast.pipeline.jobs.output import sparse
 from holdfast.pipeline.jobs.reassemble import _text
 from holdfast.pipeline.landing import compaction
@@ -69,6 +70,39 @@ def test_a_failed_batch_of_many_partitions_is_one_short_sentence() -> None:
     told = sentence(text + f"Current Available Offsets: {{X: {json.dumps(end)}}}\n")
     assert "partition 7 offsets 0 to 5 and 120 more" in told
     assert len(told) < 400
+
+
+def test_partitions_without_messages_are_not_named_for_a_failed_batch() -> None:
+    end = {"orders/0": 0, "orders/1": 0, "orders/2": 7}
+    text = "ValueError: no\nCurrent Committed Offsets: {}\n"
+    told = sentence(f"{text}Current Available Offsets: {{X: {json.dumps(end)}}}\n")
+    assert told == "the batch of queue orders partition 2 offsets its first to 7 failed: ValueError: no"
+
+
+FRAMES = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/site-packages/pyspark/worker.py", line 7, in main
+  File "<frozen runpy>", line 1, in main
+{}ValueError: customer boom is not for me
+"""
+
+
+def test_the_failure_of_a_users_function_names_it_and_does_not_say_start_again() -> None:
+    own = '  File "/srv/holdfast/own.py", line 6, in risky\n'
+    told = failure(FRAMES.format(own), "Rows are safe", "start again to continue")
+    assert told.message == "ValueError: customer boom is not for me, raised by risky (/srv/holdfast/own.py, line 6)"
+    assert "`problems`" in told.remedy
+    assert "start again" not in told.remedy
+    other = failure(FRAMES.format(""), "Rows are safe", "start again to continue")
+    assert other.message == "ValueError: customer boom is not for me"
+    assert other.remedy == "Rows are safe; start again to continue"
+
+
+@pytest.mark.parametrize("remedy", [_SAFE, "Landed rows are safe", "Nothing was changed"])
+def test_the_end_of_java_gives_each_hint_once(remedy: str) -> None:
+    with pytest.raises(HoldfastError) as caught, in_a_sentence(remedy):
+        raise ConnectionError
+    assert caught.value.remedy == f"{remedy}; start again to continue"
 
 
 def test_the_figures_of_a_reassembly_are_a_sentence() -> None:

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.mediation.expectation import as_json, differences, lines_of, read_expectation, report
+from holdfast.pipeline.mediation.expectation import (
+    as_json,
+    check_columns,
+    differences,
+    lines_of,
+    read_expectation,
+    report,
+)
 
 
 def written(tmp_path: Path, *lines: Any) -> Path:
@@ -103,3 +110,11 @@ def test_a_line_that_is_no_expected_row_is_named(line: Any, told: str, tmp_path:
 def test_a_missing_file_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Omit --expect"):
         read_expectation(tmp_path / "rows.jsonl", ["a"])
+
+
+def test_an_expected_column_that_no_row_of_the_sink_has_is_a_mistake() -> None:
+    found: dict[str, Any] = {"a": [{"total": 1}, {"total": None}], "b": [], "": []}
+    with pytest.raises(ConfigurationError, match='the rows of the sink a have no column "totl"') as caught:
+        check_columns({"a": [{"totl": 1}], "b": [], "": []}, found, "x.jsonl")
+    assert "'total'" in caught.value.remedy
+    check_columns({"a": [{"total": 2}], "b": [{"any": 1}], "": []}, found, "x.jsonl")  # b has no rows, so no columns

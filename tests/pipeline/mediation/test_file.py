@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 from typing import get_type_hints
 
+import certifi
 import pytest
 
 from holdfast.config.tables import kind_of
@@ -20,7 +22,7 @@ from holdfast.pipeline.mediation.definition.checks import FIELDS
 from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.definition.graph import Graph
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, StepPlan
-from holdfast.pipeline.mediation.execution.sinks import absolute
+from holdfast.pipeline.mediation.execution.sinks import absolute, sink_options
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 
@@ -713,3 +715,51 @@ def test_a_number_that_is_none_is_a_mistake_in_its_line(here: Path, name: str, v
     text = NUMBERS[name]
     line = text[: text.index("= {}\n")].count("\n") + 1
     assert line in [one.line for one in mistakes(here, text.replace("= {}\n", f"= {value}\n"))]
+
+
+SHARED = """name = "n"
+checkpoint = "c"
+
+[sources.orders]
+broker = "https://h:1"
+options = {CaFile = "ca.pem", proxy = "http://p:1", startingOffsets = "latest"}
+
+[[routes]]
+input = "orders"
+to = ["same", "own", "other"]
+
+[sinks.same]
+queue = "a"
+
+[sinks.own]
+queue = "a"
+options = {cafile = "own.pem"}
+
+[sinks.other]
+queue = "a"
+broker = "https://other:1"
+"""
+
+
+def test_a_sink_trusts_what_its_source_trusts_and_paths_begin_at_the_file(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(SHARED)
+    for name in ("ca.pem", "own.pem"):
+        shutil.copy(certifi.where(), tmp_path / name)
+    read = read_pipeline(tmp_path / "p.toml")
+    (source,) = read.sources
+    assert source.options == {"CaFile": str(tmp_path / "ca.pem"), "proxy": "http://p:1", "startingOffsets": "latest"}
+    made = [{name.lower(): one for name, one in sink_options(sink, read, source).items()} for sink in read.sinks]
+    assert [one.get("cafile") for one in made] == [str(tmp_path / "ca.pem"), str(tmp_path / "own.pem"), None]
+    assert [one.get("proxy") for one in made] == ["http://p:1", "http://p:1", None]
+    assert not any("startingoffsets" in one for one in made)
+
+
+def test_a_module_that_needs_spark_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+    (tmp_path / "needs_spark.py").write_text(
+        'from pyspark.sql import functions as F\n\n@F.udf("string")\ndef f(one):\n    return one\n'
+    )
+    (tmp_path / "p.toml").write_text(
+        SHARED.replace('input = "orders"', 'input = "s"') + '[steps.s]\ninput = "orders"\npython = "needs_spark:f"\n'
+    )
+    with pytest.raises(ConfigurationMistakes, match=r"SESSION_OR_CONTEXT_NOT_EXISTS[\s\S]*StringType\(\)"):
+        read_pipeline(tmp_path / "p.toml")

@@ -45,6 +45,9 @@ _OUR_ERROR = re.compile(r"holdfast\.\w[\w.]*: (.+(?:\n  \S.*)?)")
 _CAUSE = re.compile(
     r"^(?:: |Caused by: )?((?:[A-Za-z_$][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Invalid|Interrupt)\b.*)", re.M
 )
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.M)
+_LIBRARY = re.compile(r"[/\\](?:site-packages|pyspark(?:\.zip)?|lib[/\\]python[\d.]+)[/\\]|^<")
+_OWN = str(Path(__file__).parents[2])
 _CARRIERS = ("Py4JJavaError", "An exception was thrown from the Python worker", "SparkException: Job aborted")
 _ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?$")
 _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
@@ -404,12 +407,31 @@ def in_a_sentence(remedy: str) -> Iterator[None]:
         from pyspark.errors import PySparkException
 
         if isinstance(error, PySparkException | Py4JJavaError | FileNotFoundError):
-            raise HoldfastError(sentence(str(error)), remedy=remedy) from error
+            raise failure(str(error), remedy) from error
         if isinstance(error, Py4JNetworkError | ConnectionError):
             raise HoldfastError(
                 "Spark's Java process has ended", remedy=f"{remedy}; start again to continue"
             ) from error
         raise
+
+
+def failure(text: str, safe: str, otherwise: str = "") -> HoldfastError:
+    """Return the error for the report of a failed query or action.
+
+    Args:
+        text: The report.
+        safe: Which data is safe.
+        otherwise: What to do, unless a function of the user's has failed: it fails again.
+    """
+    own = [one for one in _FRAME.findall(text) if not (_LIBRARY.search(one[0]) or one[0].startswith(_OWN))]
+    if not own or _OUR_ERROR.search(text):
+        return HoldfastError(sentence(text), remedy="; ".join(filter(None, (safe, otherwise))))
+    file, line, function = own[-1]
+    return HoldfastError(
+        f"{sentence(text)}, raised by {function} ({file}, line {line})",
+        remedy=f"{safe}. Correct the function, or let it return a column `problems` with the reason for such rows, "
+        "which then become dead letters",
+    )
 
 
 def sentence(text: str) -> str:
@@ -436,7 +458,7 @@ def _between(text: str) -> str:
     parts = [
         f"{_partition(name)} offsets {start.get(name, 'its first')} to {at}"
         for name, at in end.items()
-        if start.get(name) != at
+        if start.get(name, 0) != at  # without a start and an end, it has no messages
     ]
     return f" of {few(parts)}" if parts else ""
 

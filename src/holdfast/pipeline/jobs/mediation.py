@@ -26,12 +26,12 @@ from holdfast.http.urls import in_url
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
     command_session,
+    failure,
     hear,
     jar_options,
     jars_of,
     named_values,
     patiently,
-    sentence,
     spark_options,
 )
 from holdfast.pipeline.jobs.output import json_option, sparse, tell
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.mediation.execution.batches import MediatedBatch
     from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
 
-_SAFE = "rows already written are safe; start again to continue"
+_SAFE = "rows already written are safe"
 
 
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False))
@@ -196,8 +196,7 @@ def _run(
             ended = mediation.wait(0.2)
         except StreamingQueryException as error:
             _tell(batches, total, collector)
-            told = sentence(str(error))
-            raise HoldfastError(told, remedy=_SAFE) from error
+            raise failure(str(error), _SAFE, "start again to continue") from error
         _tell(batches, total, collector)
         for name, query in mediation.queries.items():
             collector.look(name, query.lastProgress)
@@ -328,7 +327,7 @@ def check(
     The check looks up the queues of sources and sinks, if their servers answer, and Spark's parser checks the syntax of
     SQL. With --dry-run, all servers must answer. It then shows the columns of each step, some rows, and how many rows
     of the sample fail in each step. It sends, writes and acknowledges nothing. If there are mistakes, the exit code
-    is 1.
+    is 1. The options of Spark (--master, --jars, --packages, --verbose) need --dry-run or --with.
 
     --with tests the pipeline without a broker: the steps run over the messages in these files, and the rows of every
     sink and the dead letters are printed as lines of JSON. Keep these lines in a file, and --expect compares them with
@@ -371,14 +370,25 @@ def check(
 def _test(plan: PipelinePlan, told: tuple[str, ...], expect: str | None, *, is_json: bool, **arguments: Any) -> None:
     """Make a pipeline's rows of local messages, and compare or print them."""
     from holdfast.pipeline.mediation.execution.samples import made_of
-    from holdfast.pipeline.mediation.expectation import as_json, differences, lines_of, read_expectation, report
-    from holdfast.pipeline.mediation.fixtures import message_files, rows_of
+    from holdfast.pipeline.mediation.expectation import (
+        as_json,
+        check_columns,
+        differences,
+        lines_of,
+        read_expectation,
+        report,
+    )
+    from holdfast.pipeline.mediation.fixtures import check_files, message_files, rows_of
 
     files = message_files(told, plan)
+    for source in plan.sources:
+        check_files(source, files[source.name])
     expected = None if expect is None else read_expectation(Path(expect), [sink.name for sink in plan.sinks])
     config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
     with own_words(), command_session(name, remedy="Nothing was changed", config=config, **arguments) as spark:
         made = made_of(spark, plan, lambda session, source: rows_of(session, source, files[source.name]))
+    if expected is not None:
+        check_columns(expected, made, str(expect))
     if expected is None:
         for line in lines_of(made):
             click.echo(line)

@@ -79,6 +79,23 @@ def read_expectation(file: Path, sinks: Iterable[str]) -> Rows:
     return expected
 
 
+def check_columns(expected: Rows, found: Rows, file: str) -> None:
+    """Check that the rows of a sink have the columns of the expected ones.
+
+    Raises:
+        ConfigurationError: They lack one; suggests the nearest.
+    """
+    for sink, rows in expected.items():
+        known = dict.fromkeys(name for row in found[sink] for name in row)
+        wrong = next((name for row in rows for name in row if known and name not in known), None)
+        if wrong is not None:
+            where = f"the sink {sink}" if sink else "the dead letters"
+            raise ConfigurationError(
+                f"{file}: the rows of {where} have no column {json.dumps(wrong)}",
+                remedy=suggestion(wrong, known, f"Their columns are {', '.join(known)}"),
+            )
+
+
 def lines_of(rows: Rows) -> Iterator[str]:
     """Yield rows in the format of a file of expected rows."""
     for sink, made in rows.items():

@@ -92,6 +92,14 @@ def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Pat
     return found
 
 
+def check_files(source: SourcePlan, files: Sequence[Path]) -> None:
+    """Check the messages of a source's files; errors as for :func:`rows_of`, but without Spark."""
+    columns = _columns(source)
+    for file in files:
+        for _ in _messages(file, columns, is_kafka=source.kafka is not None):
+            pass
+
+
 def rows_of(spark: SparkSession, source: SourcePlan, files: Sequence[Path]) -> DataFrame:
     """Return the rows that a source with only the messages of these files would have.
 

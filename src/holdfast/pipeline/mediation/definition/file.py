@@ -18,11 +18,14 @@ from holdfast.config.tables import Table, TableReading, Wrong, load_toml, read_f
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.checks import Said, contradictions
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan
+from holdfast.pipeline.spark.files import names_system
 from holdfast.settings import check_arguments, nearest
 
 _PARAMETER = re.compile(r"\$\{([^}]*)\}")
 
 
+_PATHS = ("cafile", "certificatefile", "keyfile", "tokenfile")
+"""Options of ``wsrm`` that are paths; those of Kafka end in ``.location``."""
 More = Callable[[Said], Iterable[Wrong]]
 """Checks in addition to those of every file."""
 Last = Callable[[PipelinePlan], Iterable[Wrong]]
@@ -88,6 +91,10 @@ def plan_of(
         raise ConfigurationError(f"{name} has no parameter {strange[0]!r}", remedy=remedy)
     values = {**known, **parameters}
     filled = {key: _filled(value, (key,), values, reading) for key, value in data.items() if key != "parameters"}
+    for kind in ("sources", "sinks"):
+        for one in filled[kind].values() if isinstance(filled.get(kind), dict) else ():
+            if isinstance(one, dict) and isinstance(one.get("options"), dict):
+                one["options"] = {name: _beside(base, name, value) for name, value in one["options"].items()}
     if told is not None:
         filled["parameters"] = told
     said, _ = reading.read_table(PipelinePlan, filled, ())
@@ -95,6 +102,12 @@ def plan_of(
     plan = PipelinePlan(**said)
     reading.end(last(plan))
     return plan
+
+
+def _beside(base: Path, name: str, value: Any) -> Any:
+    """Return the value of an option; a relative path starts at the directory of the file."""
+    is_path = isinstance(value, str) and value and (name.lower() in _PATHS or name.lower().endswith(".location"))
+    return str(base / value) if is_path and not names_system(value) else value
 
 
 def _filled(value: Any, path: KeyPath, values: Mapping[str, str], reading: TableReading) -> Any:

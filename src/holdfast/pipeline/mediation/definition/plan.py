@@ -77,7 +77,10 @@ def _function(value: Any, base: Path) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as error:  # importing a module can raise anything
         told = f"the module {module} cannot be imported: {type(error).__name__}: {error}"
-        raise Unfit(told, "Modules are imported from the directory of the file and from installed packages.") from error
+        remedy = "Modules are imported from the directory of the file and from installed packages."
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error):  # a type as text needs Spark, which has not started
+            remedy = 'Give types as objects, StringType() instead of "string", or define such things in the function.'
+        raise Unfit(told, remedy) from error
     if not callable(found):
         raise Unfit(f"{module} has no function {name}", "Define it there, or name another.")
     return found  # type: ignore[no-any-return]
@@ -112,7 +115,8 @@ class SourcePlan:
         queue: One queue, or several. The default is ``inbox``, or the queues of the option ``queuePattern``.
         token_file: File that contains only the listener's token. The default is the environment variable
             HOLDFAST_ADMIN_TOKEN, if it is set.
-        options: Further options of the source, by their own names; for Kafka, those of Spark's connector.
+        options: Further options of the source, by their own names, such as ``caFile``, the authorities to trust for
+            https; for Kafka, those of Spark's connector.
     """
 
     name: RowsName
@@ -308,7 +312,8 @@ class SinkPlan:
         format: Format of a new table. The default is Delta. A table that exists keeps its format.
         console: Number of rows to print from each batch, for trials.
         broker: URL of the server's admin listener. The default is that of the source.
-        token_file: File that contains the listener's token. The default is that of the source.
+        token_file: File that contains the listener's token. The default is that of the source. Without ``broker``,
+            so are its options ``caFile``, ``certificateFile``, ``keyFile`` and ``proxy``.
         body: The XML to send; for a Kafka sink, the record's value.
         action: The message's Action. A Kafka sink sends it as a header, if the rows have it.
         key: Rows with the same key share one Sequence and keep their order. By default, all rows share one. For a Kafka

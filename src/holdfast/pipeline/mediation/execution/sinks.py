@@ -98,8 +98,20 @@ def sink_name(plan: PipelinePlan, sink: SinkPlan) -> str:
     return f"{plan.name}.{sink.name}"
 
 
+_CONNECTION = ("cafile", "certificatefile", "keyfile", "proxy")
+"""Options of a source that its sinks share, in lower case."""
+
+
 def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict[str, str]:
-    """Return the options of the wsrm sink, except the batch and the table of refused rows."""
+    """Return the options of the wsrm sink, except the batch and the table of refused rows.
+
+    A sink at the broker of its source reaches it in the same way.
+    """
+    given = sink.options or {}
+    own = {name.lower() for name in given}
+    own |= {"keyfile"} if "certificatefile" in own else set()  # the certificate may have its key
+    shared = {} if sink.broker is not None else source.options or {}
+    shared = {name: value for name, value in shared.items() if name.lower() in _CONNECTION and name.lower() not in own}
     token = sink.token_file or (source.token_file if sink.broker is None else None)
     told = {
         "broker": sink.broker or source.broker,
@@ -109,7 +121,7 @@ def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict
         "sequenceKey": _KEY if sink.key else None,
         "sinkId": sink_name(plan, sink),
     }
-    return {**{name: value for name, value in told.items() if value is not None}, **(sink.options or {})}
+    return {**shared, **{name: value for name, value in told.items() if value is not None}, **given}
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
