@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
 from asked import Endpoint, code, ranges
 
 from holdfast.core.messages import (
@@ -20,9 +23,11 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
     TerminateSequence,
 )
+from holdfast.core.policy import Assurance
 from holdfast.core.receiving.replies import APART
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import TOLD_ENOUGH
+from holdfast.core.versions import RM
 
 
 def test_nothing_is_answered_before_it_is_durable() -> None:
@@ -364,3 +369,35 @@ class TestRefusedSource:
         assert another not in (None, first)
         self.refuse(endpoint)
         assert self.offers(endpoint)[3:] == [None]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("rm", [one.value for one in RM])
+def test_a_restored_destination_lets_no_message_wait_behind_a_lost_one(rm: str, in_order: bool) -> None:
+    """Whenever the copy was made, and whatever was acknowledged since: the source is told, or the message delivered."""
+    assurance = Assurance(in_order=in_order)
+    for before, lost in itertools.product(range(3), range(3)):
+        endpoint = Endpoint(rm, assurance=assurance)
+        identifier = endpoint.create()
+        for number in range(before):
+            endpoint.send(identifier, number + 1)
+        copy = endpoint.restart()
+        for number in range(lost):
+            endpoint.send(identifier, before + number + 1)
+        assert copy.protocol.restored(copy.now) == in_order
+        copy.settle()
+        answer = copy.send(identifier, before + lost + 1)
+        kept = [record.message_number for record in copy.records()]
+        if in_order:
+            closes = RM(rm).can.closes
+            assert code(answer) == ("SequenceClosed" if closes else "SequenceTerminated")
+            if closes and before:
+                assert answer is not None and answer.acknowledgements[0].ranges == ((1, before),)
+            assert kept == list(range(1, before + 1))
+        else:
+            assert kept == [*range(1, before + 1), before + lost + 1]
+        again = copy.restart()
+        assert again.protocol.restored(again.now) == 0 or not in_order, "closed for good"
+        following = again.create("urn:another")
+        again.send(following, 1)
+        assert len(again.records()) == len(kept) + 1

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Destination, Source, Versions
+from holdfast import Destination, SequenceLost, Source, Versions
 from holdfast.store import directory
 from holdfast.store.rocksdb import evidence
 from holdfast.store.rocksdb.repair import repair_store
 from holdfast.store.rocksdb.store import RocksDBStore
+from holdfast.testing.ports import free_ports
 
 ACTION = "urn:test:submit"
+
+
+def resume() -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "holdfast", "send", "--resume", "--store", "outbox"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(("rm", "told"), [("1.0", "SequenceTerminated"), ("1.1", "SequenceClosed")])
@@ -51,4 +61,49 @@ async def test_a_repair_that_loses_batches_closes_their_sequences(
     again = RocksDBStore(killed)
     found = again.read("inbox", 0, kept, kept + 50)
     assert [one.body for _, one in found] == [b"<n>40</n>"]
+    again.close()
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1", "1.2"])
+async def test_a_source_names_all_that_a_restore_lost_and_sends_the_rest(
+    serve: Any, tmp_path: Path, rm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a restart of the source and its resumption, and over two restores; after that, they are reported."""
+    monkeypatch.chdir(tmp_path)
+    ports = free_ports(1)
+    url, lost = f"http://127.0.0.1:{ports[0]}/", []
+
+    async def send(source: Source, *numbers: int) -> None:
+        for number in numbers:
+            await source.send(f"<n>{number}</n>", action=ACTION)
+        await source.flush(60)
+
+    for turn in range(2):
+        service = await serve(Destination("inbox", partitions=1), port=ports[0])
+        async with Source(url, "outbox", versions=Versions(rm)) as source:
+            await send(source, *range(turn * 10, turn * 10 + 3))
+            await service.close(0.5)
+            shutil.copytree("inbox", "copy")
+            service = await serve(Destination("inbox", partitions=1), port=ports[0])
+            await send(source, *range(turn * 10 + 3, turn * 10 + 6))
+            (sequence,) = (one["identifier"] for one in source.sequences())
+            await service.close(0.5)
+            shutil.rmtree("inbox")
+            Path("copy").rename("inbox")
+            service = await serve(Destination("inbox", partitions=1).keep(restored=True), port=ports[0])
+            with contextlib.suppress(SequenceLost):
+                await send(source, turn * 10 + 6)
+            lost.append(f"4-6 of the Sequence {sequence}")
+            assert source.progress.retracted.endswith("; ".join(lost))
+        await service.close(0.5)
+    service = await serve(Destination("inbox", partitions=1), port=ports[0])
+    done = await asyncio.to_thread(resume)
+    assert done.returncode == 1 and "; ".join(lost) in done.stderr
+    assert "send these messages again" in done.stderr
+    done = await asyncio.to_thread(resume)
+    assert done.returncode == 0 and "no longer acknowledges" not in done.stderr
+    await service.close(0.5)
+    again = RocksDBStore(tmp_path / "inbox")
+    found = [one.body for _, one in again.read("inbox", 0, 0, 50)]
+    assert found == [b"<n>%d</n>" % number for number in (0, 1, 2, 6, 10, 11, 12, 16)]
     again.close()

@@ -47,6 +47,7 @@ from holdfast.core.sending.outboxes.peer_answers import reply_unproven
 from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.core.sinks.staging import Sinks
+from holdfast.core.states.inbound import DestinationEvent
 
 
 class RMProtocol:
@@ -213,11 +214,15 @@ class RMProtocol:
         for outbox in self.outbound.outboxes.values():
             outbox.save_progress(now)
 
-    def restored(self) -> None:
+    def restored(self, now: float) -> int:
         """Adapt, after recovery, to a store that was restored from an older copy.
 
         New objects must not get names that other objects had in the lost period: sinks get new identifiers, and
-        forwarders get new Sequences.
+        forwarders get new Sequences. Inbound Sequences are closed, as their sources have deleted what was acknowledged
+        in the lost period: later messages would wait behind that gap for ever.
+
+        Returns:
+            How many inbound Sequences are closed.
         """
         self.staging.restored()
         for outbox in self.outbound.outboxes.values():
@@ -225,6 +230,11 @@ class RMProtocol:
             if source is not None and not source.polled and not outbox.is_for_replies:
                 source.numbers.restored()
                 self.commit.save(source.local_id, source)
+        close = DestinationEvent.DECIDE_TO_CLOSE
+        waiting = [one for one in self.inbound.destinations.values() if one.waits_behind_gaps and one.moves_at(close)]
+        for destination in waiting:
+            self.ending.begin(destination, terminate=False, now=now)
+        return len(waiting)
 
     # --- calls ----------------------------------------------------------------------------------------------------
 

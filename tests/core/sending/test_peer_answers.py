@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sending import NEW, OLD, Sending
 
 from holdfast.core.events import Ended, Incident, Transmit
+from holdfast.core.faults import SEQUENCE_CLOSED, sequence_fault
 from holdfast.core.messages import (
     Acknowledge,
     CloseSequence,
@@ -23,6 +27,9 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.origin import Origin
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.rm_source import acknowledgement_history
+from holdfast.core.rm_source.acknowledgement_history import Retractions
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import REFUSED_ENOUGH, RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -93,7 +100,7 @@ def test_an_acknowledgement_of_less_than_before_is_reported_with_a_remedy() -> N
     (incident,) = retracted(sending)
     assert incident.level == "error" and incident.identifier == "urn:s" and incident.number == 7
     assert incident.detail is not None and incident.detail["messages"] == "7-10"
-    assert "send them again" in incident.detail["remedy"]
+    assert "send these messages again" in incident.detail["remedy"]
     acknowledge(sending, following(sending, outbox), (1, 6), (11, 12))
     assert len(retracted(sending)) == 1
 
@@ -114,6 +121,47 @@ def test_it_is_noticed_after_a_restart_of_the_source_too() -> None:
     assert [one.detail and one.detail["messages"] for one in retracted(again)] == ["7-10"]
 
 
+pieces = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 5)).map(lambda one: (one[0], sum(one))), max_size=12)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), pieces), max_size=8), st.integers(1, 8))
+def test_whatever_was_retracted_is_kept_or_counted(told: list[tuple[str, list[tuple[int, int]]]], most: int) -> None:
+    retractions, all_of = Retractions(), dict[str, set[int]]()
+    with patch.object(acknowledgement_history, "MOST_RETRACTED", most):
+        for name, ranges in told:
+            new = AcknowledgementRanges(AcknowledgementRanges(ranges).outside(_ranges(all_of.setdefault(name, set()))))
+            retractions.add(name, tuple(new))
+            all_of[name] |= {number for lower, upper in new for number in range(lower, upper + 1)}
+    again = Retractions()
+    again.restore(retractions.to_state())
+    named = {name: {n for a, b in ranges for n in range(a, b + 1)} for name, ranges in again.ranges.items()}
+    assert all(numbers <= all_of[name] for name, numbers in named.items())
+    assert sum(map(len, named.values())) + again.others == sum(map(len, all_of.values()))
+    assert sum(map(len, again.ranges.values())) <= most
+    retractions.are_reported = True
+    assert retractions.to_state() is None
+
+
+def _ranges(numbers: set[int]) -> AcknowledgementRanges:
+    return AcknowledgementRanges((number, number) for number in sorted(numbers))
+
+
+def test_all_that_was_retracted_is_kept_over_pieces_sequences_and_restarts() -> None:
+    sending, outbox = opened()
+    acknowledge(sending, following(sending, outbox), (1, 8))
+    acknowledge(sending, following(sending, outbox), (1, 3))
+    kept = {"urn:s": "4-10"}
+    for one in (sending, Sending(sending.store, now=sending.now + 1)):
+        (outbox,) = one.protocol.outbound.outboxes.values()
+        assert {name: str(ranges) for name, ranges in outbox.lifecycle.retracted.ranges.items()} == kept
+    assert outbox.source is not None
+    outbox.drop(one.now)
+    one.settle()
+    one = Sending(one.store, now=one.now + 1)
+    (outbox,) = one.protocol.outbound.outboxes.values()
+    assert list(outbox.lifecycle.retracted.ranges) == ["urn:s"], "the Sequence has ended"
+
+
 def test_a_state_of_a_version_without_history_begins_one() -> None:
     _, outbox = opened()
     assert outbox.source is not None
@@ -123,16 +171,40 @@ def test_a_state_of_a_version_without_history_begins_one() -> None:
     assert again.history.to_state() == [] and list(again.acknowledged) == [(1, 10)]
 
 
-@pytest.mark.parametrize(
-    ("behavior", "count"),
-    [(IncompleteSequenceBehavior.NO_DISCARD, 1), (IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP, 0)],
+NO_DISCARD, FOLLOWING, ENTIRE = (
+    IncompleteSequenceBehavior.NO_DISCARD,
+    IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP,
+    IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE,
 )
-def test_a_final_acknowledgement_may_shrink_where_the_destination_discards(
-    behavior: IncompleteSequenceBehavior, count: int
+
+
+@pytest.mark.parametrize("is_fault", [False, True])
+@pytest.mark.parametrize(
+    ("behavior", "before", "final", "lost"),
+    [
+        (NO_DISCARD, [(1, 10)], [(1, 6)], ["7-10"]),
+        (NO_DISCARD, [(1, 6), (8, 10)], [(1, 6)], ["8-10"]),
+        (FOLLOWING, [(1, 10)], [(1, 6)], ["7-10"]),
+        (FOLLOWING, [(1, 6), (8, 10)], [(1, 6)], []),
+        (FOLLOWING, [(2, 10)], [], []),
+        (ENTIRE, [(1, 10)], [], []),
+    ],
+)
+def test_a_final_acknowledgement_proves_a_loss_that_no_gap_excuses(
+    behavior: IncompleteSequenceBehavior,
+    before: list[tuple[int, int]],
+    final: list[tuple[int, int]],
+    lost: list[str],
+    is_fault: bool,
 ) -> None:
-    sending, outbox = opened(behavior)
-    acknowledge(sending, following(sending, outbox), (1, 6), final=True)
-    assert len(retracted(sending)) == count
+    sending = Sending(initial_window=10)
+    outbox, sent = granted(sending, behavior)
+    acknowledge(sending, sent[-1], *before)
+    fields: dict[str, Any] = {}
+    if is_fault:
+        fields = {"control": None, "fault": sequence_fault(SEQUENCE_CLOSED, "urn:s")}
+    acknowledge(sending, following(sending, outbox), *final, final=True, **fields)
+    assert [one.detail and one.detail["messages"] for one in retracted(sending)] == lost
 
 
 def test_an_acknowledgement_in_a_stored_reply_to_a_repeat_may_be_old() -> None:
@@ -198,7 +270,7 @@ def test_a_posted_acknowledgement_of_a_number_of_an_earlier_run_proves_nothing()
     assert not retracted(again), "the earlier run may have sent number 9, and it may have arrived first"
     following(again, outbox)
     post(again, outbox, (1, 6), (9, 9), (11, 11))
-    assert [one.detail and one.detail["messages"] for one in retracted(again)] == ["8, 10"]
+    assert [one.detail and one.detail["messages"] for one in retracted(again)] == ["7-8, 10"]
 
 
 def test_a_posted_acknowledgement_of_a_request_sent_anew_proves_nothing() -> None:

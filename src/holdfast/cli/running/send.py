@@ -32,6 +32,7 @@ from holdfast.cli.running.message_files import Batch, MessageFiles, Outgoing
 from holdfast.cli.running.operation_values import OperationValues, read_values
 from holdfast.cli.running.printed_answers import PrintedAnswers
 from holdfast.client.option_types import Seconds
+from holdfast.core.sending.outboxes.peer_answers import RETRACTED_REMEDY
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, newest_rm
 from holdfast.exceptions import (
     ConfigurationError,
@@ -368,6 +369,8 @@ async def _send(source: Source, run: Run, resume: bool) -> None:
                     finally:
                         if resume:
                             await _stored_replies(source, run)
+        if source.progress.retracted:  # perhaps by the last acknowledgement, at the end of the Sequence
+            raise DeliveryError(source.progress.retracted, remedy=RETRACTED_REMEDY)
         run.answers.raise_faults()
     except NotAcknowledged:
         raise
@@ -515,6 +518,8 @@ def _look(run: Run, before: int) -> Shown:
         text += f", {seen.declined:,} refused by the service"
     if seen.problem:
         text += f"; {seen.problem}"
+    if seen.retracted and seen.retracted != seen.problem:
+        text += f"; {seen.retracted}"
     total = before + run.total if run.total is not None else None
     return Shown(text, seen.acknowledged, total)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -13,6 +14,7 @@ from holdfast.core.messages import (
     CloseSequenceResponse,
     Envelope,
     Fault,
+    IncompleteSequenceBehavior,
     SequenceAcknowledgement,
     TerminateSequence,
 )
@@ -24,6 +26,8 @@ from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.peer_answers import acknowledged_alone, receive_acknowledgement, receive_fault
 from holdfast.core.sending.polling.pollers import Posted, is_poll, is_request
+
+_NO_DISCARD = IncompleteSequenceBehavior.NO_DISCARD
 
 ABANDONED = "abandoned by its source"
 """Why a Sequence ended: its source ended the Sequence that it had offered for replies."""
@@ -49,6 +53,11 @@ def is_reply(envelope: Envelope, back_channel: BackChannel | None) -> bool:
 
 def _refuses_account(envelope: Envelope | None) -> bool:
     return envelope is not None and envelope.fault is not None and envelope.fault.code in LOCKS_ACCOUNT
+
+
+def _is_last_word(fault: Fault | None, identifier: str) -> bool:
+    """Whether a fault reports the end of that Sequence, in a version that has no final acknowledgement."""
+    return fault is not None and fault.code == SEQUENCE_TERMINATED and fault.identifier == identifier
 
 
 def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> SequenceAcknowledgement | None:
@@ -281,7 +290,9 @@ class PeerAcknowledgements:
         outbox = self._outbound.sequences.by_local_id.get(sent.source)
         source = outbox.source if outbox is not None else None
         is_first = sent.attempt == 1 and source is not None and sent.number > source.numbers.sent_before
-        return sent.left_at if is_first and envelope.control is None and envelope.fault is None else None
+        if envelope.fault is not None:  # the application's may be a stored reply
+            return sent.left_at if envelope.fault.is_rm else None
+        return sent.left_at if is_first and envelope.control is None else None
 
     def acknowledgements(
         self, envelope: Envelope, origin: Origin, now: float, sent: Transmit | None = None
@@ -297,10 +308,14 @@ class PeerAcknowledgements:
             outbox = self._authority.find(identifier, origin)
             if outbox is not None:
                 asked_at = self._asked_at(envelope, sent)
+                if _is_last_word(envelope.fault, identifier):
+                    asked_at = math.inf
                 # Final ends the Sequence and with it that of the replies, so the reply in this message comes first.
                 if acknowledgement.final and (envelope.sequence is not None or outbox.awaits_certainty()):
                     # ``ends``, or the last answer, processes it again.
                     acknowledgement = replace(acknowledgement, final=False)
+                    keeps = outbox.source is not None and outbox.source.behavior is _NO_DISCARD
+                    asked_at = math.inf if keeps else None
                 fault = receive_acknowledgement(outbox, acknowledgement, now, asked_at)
                 problem = problem or fault
                 self._replies.acknowledged(identifier, now)

@@ -10,7 +10,7 @@ from functools import partial
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, Incident, Respond, Transmit
-from holdfast.core.faults import SEQUENCE_CLOSED
+from holdfast.core.faults import SEQUENCE_CLOSED, SEQUENCE_TERMINATED
 from holdfast.core.messages import Control, EndpointReference, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.receiving.allowed_addresses import Addresses
 from holdfast.core.rm_destination.destination import RMDestination
@@ -116,8 +116,10 @@ class AnswerSender:
         answer.not_understood = envelope.not_understood
         answer.relates_to = envelope.message_id
         answer.acknowledgements = acknowledgements
-        # WS-RM 4.7: SequenceClosed carries the final acknowledgement, from which the source learns what arrived.
-        if destination is not None and fault.code == SEQUENCE_CLOSED:
+        # WS-RM 4.7: SequenceClosed carries the final acknowledgement, from which the source learns what arrived. A
+        # version without it says SequenceTerminated instead.
+        closed = SEQUENCE_CLOSED if rm.can.closes else SEQUENCE_TERMINATED
+        if destination is not None and fault.code == closed:
             answer.acknowledgements = (destination.acknowledgement(),)
         # WS-RM 4.1: a fault about a known Sequence goes where its acknowledgements go.
         target = destination.acks_to if destination is not None else (envelope.fault_to or envelope.reply_to)

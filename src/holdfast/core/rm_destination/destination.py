@@ -226,6 +226,11 @@ class RMDestination(InboundSequence):
         return may_be_discarded or (self.is_in_order and not self._may_skip)
 
     @property
+    def waits_behind_gaps(self) -> bool:
+        """Whether a message waits until every one before it has arrived."""
+        return self.holds_everything or self._holds_beyond_gap
+
+    @property
     def _may_skip(self) -> bool:
         # AtMostOnce InOrder promises no delivery, only that it never goes back (WS-RM Policy; see docs). A requester
         # waits for its reply, so a Sequence with replies skips nothing.

@@ -177,8 +177,9 @@ class Engine:
         self._commits = Commits(self.store, self.protocol, self.clock, self.turn, durable, self.fail)
         self._reading = StoreReads(self.store, self._loop, read, self.fail)
         self.protocol.recover(snapshot, self.clock())
-        if is_restored:
-            self.protocol.restored()
+        if is_restored and (closed := self.protocol.restored(self.clock())):
+            why = "a message after a lost one would wait for ever; their sources send the rest in new Sequences"
+            log.warning("sequences.closed", count=closed, why=f"the store was restored: {why}")
         self._begin_queues({} if worker is None else worker.epochs, is_restored)
         if self.store.went_back:
             self.protocol.commit.then(self._forget_went_back)

@@ -5,11 +5,12 @@ Knows the codes that the core tells; decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import islice
 from shlex import quote
 from typing import Any
 
-from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
+from holdfast.core.events import Stopped, Unanswered, Unheard
 from holdfast.core.faults import (
     CREATE_SEQUENCE_REFUSED,
     HTTP_REFUSES_CREDENTIALS,
@@ -19,7 +20,7 @@ from holdfast.core.faults import (
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
 from holdfast.core.sending.outboxes.earlier_address import earlier_address
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.outboxes.peer_answers import RETRACTED
+from holdfast.core.sending.outboxes.peer_answers import numbers_text
 from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
 from holdfast.endpoint.envelopes.message import too_large_error
 from holdfast.endpoint.logs import log
@@ -196,15 +197,33 @@ def unstored_error(error: BaseException, store: str) -> BaseException:
     )
 
 
-def retracted_text(incident: Incident) -> str:
-    """Return the report about a destination that retracted an acknowledgement; "" for any other incident."""
-    if incident.name != RETRACTED:
-        return ""
-    detail = incident.detail or {}
-    lost = f"{detail['to']} no longer acknowledges message {detail['messages']} of the Sequence {incident.identifier}"
-    return f"{lost}, which it had acknowledged. {detail['remedy']}"
+def retracted_text(outboxes: Collection[Outbox]) -> str:
+    """Return the report about a destination that retracted acknowledgements.
+
+    Args:
+        outboxes: Those with retracted messages, all of one destination. The first hundred are named.
+    """
+    named = list(islice(outboxes, MOST_NAMED))
+    lost = [
+        f"{numbers_text(ranges)} of the Sequence {identifier}"
+        for outbox in named
+        for identifier, ranges in outbox.lifecycle.retracted.ranges.items()
+    ]
+    others = sum(outbox.lifecycle.retracted.others for outbox in named)
+    keys = len(outboxes) - len(named)
+    if others or keys:
+        more = [counted(others, "other message")] * (others > 0) + [f"messages of {counted(keys, 'other key')}"] * (
+            keys > 0
+        )
+        lost.append(f"and {' and '.join(more)}, which the log names (acknowledgement.retracted)")
+    return (
+        f"{named[0].to} no longer acknowledges messages that it had acknowledged, and the source has deleted them: "
+        + "; ".join(lost)
+    )
 
 
+MOST_NAMED = 100
+"""Maximum number of keys in one report about retracted messages."""
 MOST_KEYS = 10
 """Maximum number of keys in one line of the log."""
 _NO_ADDRESS = {ANONYMOUS: "none", MC_ANONYMOUS: "polls"}

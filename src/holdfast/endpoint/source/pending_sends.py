@@ -28,6 +28,9 @@ class Progress:
         problem: Why nothing moves, "" while it does: the last failure of the transport, unless the destination has
             answered since; the last fault that it answered with; that it answers with nothing again and again; that
             its buffer is full (BufferRemaining); or the reason of a key that is stopped until :meth:`Source.resume`.
+            Without any of these, ``retracted``.
+        retracted: Names the messages that the destination acknowledged and no longer does, over all Sequences; "" if
+            there are none. The store keeps them until a source was resumed and closed.
     """
 
     stored: int = 0
@@ -36,6 +39,7 @@ class Progress:
     resent: int = 0
     declined: int = 0
     problem: str = ""
+    retracted: str = ""
     _failure: str = field(default="", repr=False)
     _stopped: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -50,8 +54,12 @@ def note_resumed(progress: Progress, key: str) -> None:
 
 
 def note_progress(progress: Progress) -> None:
-    """End the present problem. If a key is stopped, that is the problem again."""
-    progress.problem = next(iter(progress._stopped.values()), "")
+    """End the present problem. If a key is stopped, or messages are lost, that is the problem again."""
+    progress.problem = next(iter(progress._stopped.values()), progress.retracted)
+
+
+def note_retracted(progress: Progress, text: str) -> None:
+    progress.problem = progress.retracted = text
 
 
 def note_failure(progress: Progress, reason: str) -> None:
@@ -76,7 +84,7 @@ def note_room(progress: Progress, *, has_room: bool) -> bool:
     before = progress.problem
     if before == NO_ROOM and has_room:
         note_progress(progress)
-    elif not before and not has_room:
+    elif before in ("", progress.retracted) and not has_room:
         progress.problem = NO_ROOM
     return progress.problem != before
 

@@ -11,7 +11,7 @@ import contextlib
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, cast
@@ -25,6 +25,8 @@ from holdfast.core.protocol_settings import Policies
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.outboxes.records import stored_outboxes
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.clock import Clock
@@ -45,7 +47,7 @@ from holdfast.endpoint.sending.stopped import elsewhere, log_earlier_addresses, 
 from holdfast.endpoint.source.calls import Calls
 from holdfast.endpoint.source.enqueued_messages import EnqueuedMessages
 from holdfast.endpoint.source.http_settings import SourceHTTP
-from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure, note_room
+from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure, note_retracted, note_room
 from holdfast.endpoint.source.replies import Replies
 from holdfast.endpoint.worker import check_no_cluster
 from holdfast.exceptions import ConfigurationError, DeliveryError, StoreFailed
@@ -121,6 +123,9 @@ class RunningSource:
         self.collecting: EnqueuedMessages | None = None
         self._journal: Journal | None = None
         self._callbacks = Callbacks(settings.table, settings.handling)
+        self._retracted: dict[str, Outbox] = {}
+        """Outbox by key, for each with retracted messages."""
+        self.is_resumed = False
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -172,6 +177,7 @@ class RunningSource:
         outbound, now = engine.protocol.outbound, engine.clock()
         calls.to = _destination_of(settings.location, settings.to, snapshot, outbound, now)
         self._journal = engine.keep_journal(settings.journal, settings.location, None, inbound, snapshot)
+        self._note_retracted(one for one in outbound.outboxes.values() if one.lifecycle.retracted.ranges)
         self._progress.problem = log_earlier_addresses(outbound.outboxes.values(), local) or self._progress.problem
         # Before the outboxes may send: an answer looks for its lane.
         calls.take_up()
@@ -233,6 +239,19 @@ class RunningSource:
             self._push_stops(remaining, 1.0)
             if timeout > 0 and self.engine.failure is None:
                 await self._end_finished(timeout)
+            self._forget_retracted()
+
+    def _note_retracted(self, outboxes: Iterable[Outbox]) -> None:
+        """Report retracted messages of these outboxes, together with all others. The log has a line for each loss."""
+        self._retracted |= {outbox.key: outbox for outbox in outboxes}
+        if self._retracted:
+            note_retracted(self._progress, retracted_text(self._retracted.values()))
+
+    def _forget_retracted(self) -> None:
+        """Let the next start report no loss that this run has reported to an operator, who resumed it."""
+        for outbox in self._retracted.values() if self.is_resumed and self.engine.failure is None else ():
+            outbox.lifecycle.retracted.are_reported = True
+            outbox.save()
 
     def _fail_calls(self) -> None:
         closed = DeliveryError("the source was closed", remedy="Open it again: it sends its stored messages.")
@@ -312,7 +331,8 @@ class RunningSource:
         elif isinstance(effect, Incident):
             self._incidents[effect.name] += 1
             log_incident(effect)
-            self._progress.problem = retracted_text(effect) or self._progress.problem
+            if effect.name == RETRACTED and effect.detail is not None:
+                self._note_retracted([self.engine.protocol.outbound.outboxes[effect.detail["key"]]])
         elif isinstance(effect, Respond):
             self._settings.envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
         elif isinstance(effect, Handle):

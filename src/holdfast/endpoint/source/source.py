@@ -576,6 +576,7 @@ class Source(NoWith, OperationCalls):
         """Resume every stopped key: unacknowledged messages are sent again, in new Sequences if the old ones are lost.
         With exactly-once this is a decision: the destination may have received some of them already."""
         self._choices[:] = self._make_choices()
+        self._running.is_resumed = True
         for lane in self._running.calls.lanes.values():
             self._running.calls.resumed(lane)
             if lane.outbox.lifecycle.stopped:

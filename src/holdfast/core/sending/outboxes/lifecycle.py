@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast.core.events import Stopped
 from holdfast.core.records import State
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.rm_source.acknowledgement_history import Retractions
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.forwarder_state import HeldBack
 from holdfast.core.states.outbox import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState
@@ -54,6 +55,7 @@ class OutboxLifecycle:
         """The Sequence and the number of the message that it stopped for; None: it did not stop for a message."""
         self.in_doubt: str | None = None
         """The numbers of the lost Sequence that may have arrived, "" if unknown; None: it lost no Sequence."""
+        self.retracted = Retractions()
         self.suspended: str | None = None
         """The operator's reason to suspend the outbox; None: it is not suspended."""
         self.held_back: HeldBack | None = None
@@ -165,9 +167,12 @@ class OutboxLifecycle:
             state["refused_message"] = [*self.refused_message]
         if self.in_doubt is not None:
             state["in_doubt"] = self.in_doubt
+        if (retracted := self.retracted.to_state()) is not None:
+            state["retracted"] = retracted
         return state if self.suspended is None else state | {"suspended": self.suspended}
 
     def restore(self, state: State) -> None:
+        self.retracted.restore(state.get("retracted"))
         if state.get("stopped"):
             identifier, number = state.get("refused_message") or ("", 0)
             refused = (identifier, number) if number else None

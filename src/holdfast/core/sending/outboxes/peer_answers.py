@@ -5,6 +5,8 @@ A destination that no longer acknowledges what it had acknowledged retracts mess
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.core.events import Incident, Unanswered
 from holdfast.core.faults import (
     INVALID_ACKNOWLEDGEMENT,
@@ -15,7 +17,7 @@ from holdfast.core.faults import (
     may_pass,
     sequence_fault,
 )
-from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.messages import Fault, SequenceAcknowledgement
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
@@ -31,8 +33,9 @@ RETRACTED = "acknowledgement.retracted"
 """The incident that reports it."""
 
 RETRACTED_REMEDY = (
-    "The destination lost these messages: part of its log, or to an older copy or a failover. "
-    "Ask its operator, and send them again from your own records: the source has deleted them."
+    "The destination lost part of its log, was restored from an older copy, or failed over to a replica that lagged "
+    "behind. Ask its operator, and send these messages again from your own records: the source has deleted them. If "
+    "the destination delivers in order, later messages of the Sequence wait there until its operator closes it."
 )
 
 END_REFUSED_REMEDY = (
@@ -67,14 +70,19 @@ def retraction(
         asked_at: The destination made the acknowledgement at that time or later, in seconds: when the request left
             that it answers, or see :func:`made_after`. None if that is unknown.
     """
-    # WS-RM 3.4: a destination may discard what is behind a gap, or everything, when the Sequence ends with one.
-    may_shrink = ack.final and source.behavior is not IncompleteSequenceBehavior.NO_DISCARD
-    lost = source.history.hear(ack.ranges, None if may_shrink else asked_at, now)
+    history = source.history
+    lost = history.hear_final(ack.ranges, source.behavior) if ack.final else history.hear(ack.ranges, asked_at, now)
     if not lost:
         return None
-    numbers = ", ".join(f"{lower}-{upper}" if lower < upper else str(lower) for lower, upper in lost)
-    detail = {"key": outbox.key, "to": outbox.to, "messages": numbers, "remedy": RETRACTED_REMEDY}
+    if outbox.forwarding is None and not (outbox.is_for_replies or outbox.is_for_address):
+        outbox.lifecycle.retracted.add(source.identifier or "", lost)
+        outbox.save()
+    detail = {"key": outbox.key, "to": outbox.to, "messages": numbers_text(lost), "remedy": RETRACTED_REMEDY}
     return Incident(RETRACTED, source.identifier or "", lost[0][0], "error", detail)
+
+
+def numbers_text(ranges: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{lower}-{upper}" if lower < upper else str(lower) for lower, upper in ranges)
 
 
 def receive_acknowledgement(
