@@ -52,7 +52,17 @@ def test_only_stores_with_sequences_or_messages_block_a_start_with_fewer_workers
     for number in range(3):
         change(location, number, Batch(queues={"inbox": {"kind": "queue", "partitions": 1}}))
     assert refusals(location) == ["", ""]
-    change(location, 1, Batch(sequences={"urn:s": {"role": "destination"}}))
+    for state in ("created", "closed", "terminating"):
+        change(location, 1, Batch(sequences={"urn:s": {"role": "destination", "state": state}}))
+        assert refusals(location) == ["2", ""]
+    # A forwarder that has sent everything keeps its Sequence, and the one that it offered for replies.
+    change(location, 1, Batch(sequences={"1": {"role": "source", "state": "created", "offer": "urn:s"}}))
+    assert refusals(location) == ["", ""]
+    change(location, 1, Batch(sequences={"urn:t": {"role": "destination", "state": "created"}}))
+    assert refusals(location) == ["2", ""]
+    change(location, 1, Batch(sequences={"urn:t": {"role": "destination", "state": "terminated"}}))
+    assert refusals(location) == ["", ""], "remembered, to answer repeats"
+    change(location, 1, Batch(sequences={"1": None}))
     assert refusals(location) == ["2", ""]
     change(location, 2, Batch(appends=[("inbox", 0, 0, MESSAGE)]))
     assert refusals(location) == ["3", "3"]

@@ -16,6 +16,7 @@ from typing import Final
 
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.sending.identifier_claims import IdentifierClaims
+from holdfast.core.states.inbound import DestinationState
 from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.http.exchange import HTTPLimits
 from holdfast.store import IN_MEMORY, Store, Turn, is_kafka, is_remote, is_sql, open_store, shown, store_exists
@@ -122,7 +123,7 @@ def worker_of(identifier: str) -> int | None:
 
 
 def check_stores(location: str | Path | Store, count: int, *, is_node: bool = False) -> None:
-    """Check that every existing worker store has a worker, unless it has neither Sequences nor messages.
+    """Check that every existing worker store has a worker, unless it has no messages and no Sequence can bring any.
 
     Args:
         location: Of worker 0's store.
@@ -145,20 +146,30 @@ def check_stores(location: str | Path | Store, count: int, *, is_node: bool = Fa
         raise ConfigurationError(
             f"{shown(_place(location, number))} is the store of a worker, but {only} configured: no worker would serve "
             "its Sequences and messages",
-            remedy=f"Start it with --workers {number + 1} until that store has no Sequences (holdfast sequences) and "
-            "no messages (holdfast queues). Then start it with fewer.",
+            remedy=f"Start it with --workers {number + 1} until that store has no open inbound Sequences (holdfast "
+            "sequences; to end one: holdfast sequences close ID --yes) and no messages (holdfast queues). Then start "
+            "it with fewer.",
         )
 
 
 def _is_empty(location: str | Path) -> bool:
-    """Whether a store has neither Sequences nor messages."""
+    """Whether a store has no messages, and no open Sequence but those of its forwarders, which have sent everything,
+    and those offered for replies to it."""
     try:
         store = open_store(location, read_only=True)
     except StoreMissing:
         return True
     with contextlib.closing(store):
         content = store.load()
-    return not (content.sequences or content.held or any(first < end for first, end in content.bounds.values()))
+    if content.held or any(first < end for first, end in content.bounds.values()):
+        return False
+    states = content.sequences.values()
+    # A forwarder keeps its Sequence, so it would never leave the store.
+    offered = {state.get("offer") for state in states if state["role"] == "source"}
+    return all(
+        state["role"] == "source" or state["state"] == DestinationState.TERMINATED.value or name in offered
+        for name, state in content.sequences.items()
+    )
 
 
 def check_no_cluster(location: str | Path) -> None:
