@@ -983,3 +983,15 @@ def test_an_address_that_is_none_is_a_mistake_in_its_line(url: str) -> None:
         line = text.count("\n", 0, one.start()) + 1
         new = f'{text[: one.start()]}{one[1]} = {one[2]}"{url}"{text[one.end() :]}'
         assert line in [it.line for it in mistakes(new)], one[0]
+
+
+@pytest.mark.parametrize("name", ["sslcert", "sslkey", "sslrootcert", "sslcrl", "ssl_ca"])
+def test_a_file_of_tls_in_the_url_of_the_store_must_be_there(tmp_path: Path, name: str) -> None:
+    scheme = "mariadb" if name == "ssl_ca" else "postgresql"
+    config, file = tmp_path / "broker.toml", tmp_path / "file.pem"
+    config.write_text(f'store = "{scheme}://u@h/d?{name}={file}"\n[queues.q]\n')
+    with pytest.raises(ConfigurationError) as caught:
+        read_config(config)
+    assert f"{name}={file}" in str(caught.value)
+    file.write_text("")
+    read_config(config)

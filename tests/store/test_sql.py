@@ -666,7 +666,7 @@ def test_a_store_waits_for_a_free_connection_and_says_how_to_get_more(servers, r
         server.sql(f"ALTER ROLE {GUARDED} CONNECTION LIMIT 1")
         with pytest.raises(StoreAway) as caught:
             open_store(url + "x")
-        assert "max_connections" in caught.value.remedy
+        assert "CONNECTION LIMIT" in caught.value.remedy
         with ThreadPoolExecutor(1) as threads:
             reading = threads.submit(store.read, "q", 0, 0, 1)
             while not store.trouble:
@@ -823,3 +823,69 @@ def test_a_record_that_is_gone_is_damage_and_is_told(database, store, record):
     assert len(store.read("q", 0, 3, 9)) == 2
     with pytest.raises(StoreFailed, match="the held message 9 of urn:s is missing"):
         store.commit(Batch(releases=[("urn:s", 9, "q", 0, 5, 1.0)]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout",
+     "transaction_timeout"],
+)  # fmt: skip
+def test_no_timeout_of_an_administrator_ends_a_session_of_a_store(servers, record, name):
+    server = servers("postgresql")
+    if not server.sql(f"SELECT 1 FROM pg_settings WHERE name = '{name}'", database="postgres").strip():
+        pytest.skip(f"this version has no {name}")
+    server.sql(f"ALTER DATABASE holdfast SET {name} = '77s'", database="postgres")
+    try:
+        store = SQLStore(server.new_url())
+        with store.engine.connect() as connection:
+            assert connection.exec_driver_sql(f"SHOW {name}").scalar() == "0"
+        store.close()
+        given = server.new_url()
+        given += f"{'&' if '?' in given else '?'}options=-c{name}%3D88s"
+        store = SQLStore(given)
+        with store.engine.connect() as connection:
+            assert connection.exec_driver_sql(f"SHOW {name}").scalar() == "88s", "the URL decides"
+        store.close()
+    finally:
+        server.sql(f"ALTER DATABASE holdfast RESET {name}", database="postgres")
+
+
+_FATAL = 'connection failed: connection to server at "127.0.0.1", port 5432 failed: FATAL:  '
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "remedy"),
+    [
+        ("", _FATAL + 'too many connections for role "holdfast"', "ALTER ROLE name CONNECTION LIMIT"),
+        ("53300", 'too many connections for database "holdfast"', "ALTER DATABASE name CONNECTION LIMIT"),
+        ("", _FATAL + "sorry, too many clients already", "max_connections"),
+        ("", _FATAL + 'role "holdfast" is not permitted to log in', "ALTER ROLE name LOGIN"),
+        ("28000", 'role "holdfast" is not permitted to log in', "ALTER ROLE name LOGIN"),
+        ("28P01", 'password authentication failed for user "holdfast"', "Check the user and the password"),
+        ("", _FATAL + 'permission denied for database "holdfast"', "GRANT CONNECT"),
+        ("", _FATAL + 'database "holdfast" is not currently accepting connections', "ALLOW_CONNECTIONS"),
+        ("", 'private key file "/k" has group or world access; file must have permissions u=rw (0600)', "chmod 600"),
+        ("", 'certificate present, but not private key file "/k"', "sslkey"),
+        ("", 'could not load private key file "/k": bad end line', "sslkey"),
+        ("", 'could not open certificate file "/c": No such file or directory', "sslcert"),
+        ("", 'root certificate file "/r" does not exist', "sslrootcert"),
+        ("25006", "cannot execute INSERT in a read-only transaction", "default_transaction_read_only"),
+        ("57014", "canceling statement due to statement timeout", "statement_timeout"),
+        ("25P03", "terminating connection due to idle-in-transaction timeout", "idle_in_transaction_session_timeout"),
+        ("25P04", "terminating connection due to transaction timeout", "transaction_timeout"),
+        ("57P05", "terminating connection due to idle-session timeout", "idle_session_timeout"),
+        ("26000", 'prepared statement "_pg3_0" does not exist', "session pooling"),
+        ("53100", "could not extend file: No space left on device", "disk"),
+        ("53200", "out of memory", "memory"),
+        ("58030", "could not read block 1: Input/output error", "disk"),
+        ("XX001", "invalid page in block 3", "log"),
+        ("3D000", 'database "holdfast" does not exist', "createdb"),
+    ],
+)
+def test_the_remedy_for_an_error_of_postgresql_names_what_to_change(state, text, remedy):
+    assert remedy in sql_dialects.postgresql_remedy(state, text)
+
+
+@pytest.mark.parametrize("text", ['private key file "/k" has group or world access', 'certificate file "/c": No such'])
+def test_a_file_of_tls_that_cannot_be_used_is_no_outage(text):
+    assert sql_dialects.is_refusal(f'connection to server at "127.0.0.1", port 5432 failed: {text}')

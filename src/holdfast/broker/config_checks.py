@@ -36,7 +36,7 @@ from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.endpoint.listener_settings import ONLY_A_HOST, check_metrics_token, is_bare_host
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import checked_token
-from holdfast.store.address import is_kafka, read_address
+from holdfast.store.address import is_kafka, read_address, unreadable_file
 from holdfast.store.kafka.address import PARTITIONS, read_kafka_address
 
 _DATABASE = 'Write store = "postgresql://user@host/name" or "kafka://…", or remove [cluster].'
@@ -123,6 +123,9 @@ def _of_the_store(config: BrokerConfig) -> Iterator[Wrong]:
                 yield from _of_the_log(config)
             else:
                 read_address(store)
+                if file := unreadable_file(store):
+                    what = f"the URL has {file}, a file that this user cannot read"
+                    yield ("store",), what, "Correct the path, or let the broker's user read the file."
         except ConfigurationError as error:
             yield ("store",), error.message, error.remedy
 

@@ -47,11 +47,11 @@ from holdfast.store.address import read_address
 from holdfast.store.sql.dialects import (
     ENCODING_REMEDY,
     LOCK_KEY,
-    LOGIN_REMEDY,
     NO_ENCODING,
+    NO_TIMEOUTS,
+    READ_ONLY_REMEDY,
     is_refusal,
     postgresql_remedy,
-    refuses_login,
 )
 from holdfast.store.sql.postgresql_batch import is_unconfirmed
 
@@ -201,13 +201,12 @@ class LeaseDatabase:
                 raise NoAnswer(found[:1].lower() + found[1:] or "the database did not answer in time") from error
             if self._memory.cluster and isinstance(error, _MISSING):
                 raise NoAnswer(self._missing) from error
+            remedy = postgresql_remedy(error.sqlstate or "", said)
             if _is_final(error, said, was_connected or self._was_connected):
                 raise ClusterRefused(
                     f"The database of the cluster at {self.place} refuses node {self._values['node']!r}: {said}",
-                    remedy=postgresql_remedy(error.sqlstate or "", said)
-                    or "Correct the URL, or grant its user what is missing.",
+                    remedy=remedy or "Correct the URL, or grant its user what is missing.",
                 ) from error
-            remedy = LOGIN_REMEDY if refuses_login(error.sqlstate or "", said) else ""
             raise NoAnswer(f"{clause(said)}. {remedy}" if remedy else said) from error
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -218,6 +217,7 @@ class LeaseDatabase:
         connection.add_notice_handler(self._noticed)
         if not self._was_connected:
             self._require_session(connection)
+        connection.execute(NO_TIMEOUTS)
         for name, value in self._settings.items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         self._check_server(connection)
@@ -255,7 +255,7 @@ class LeaseDatabase:
                     remedy=f"Set {name} = on in postgresql.conf, and restart it.",
                 )
         if is_standby:
-            raise NoAnswer("the server is a standby, or read-only")
+            raise NoAnswer(f"the server is a standby, or read-only. {READ_ONLY_REMEDY}")
         self.warnings = read_warnings(connection, self._partitions)
         self._session, self._earlier = (pid, since), self._session
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import psycopg
 
+from holdfast.store.sql.dialects import READ_ONLY_REMEDY
+
 OLD_TRANSACTIONS: Final = 500_000_000
 """Age of the oldest unfrozen transaction above which the database needs a vacuum soon."""
 
@@ -60,10 +62,7 @@ def read_problem(connection: psycopg.Connection[tuple[Any, ...]]) -> str:
             "primary in the URL."
         )
     if is_read_only:
-        return (
-            "The database is read-only, so no node can renew its lease. Set default_transaction_read_only = off for "
-            "the server, the database and the user."
-        )
+        return f"The database is read-only, so no node can renew its lease. {READ_ONLY_REMEDY}"
     is_lost = names and not standbys and not hidden
     if is_lost or (waited is not None and waited >= LONG_COMMIT):
         which = "no synchronous standby is connected" if is_lost else "no synchronous standby confirms them"

@@ -86,6 +86,9 @@ class SQLAddress:
             return None
 
 
+_TLS_FILES = frozenset(["sslcert", "sslkey", "sslrootcert", "sslcrl", "ssl_ca", "ssl_cert", "ssl_key"])
+
+
 def is_sql(location: object) -> bool:
     """Whether a location is the URL of a supported kind of database."""
     found = _SCHEME.match(location) if isinstance(location, str) else None
@@ -200,6 +203,16 @@ def _check_options(options: list[tuple[str, str]], driver: str, text: str) -> No
                     name, (*_OURS, *_OPTIONS[driver]), f"Use {', '.join(_OURS)}, or an option of {_OFTEN[driver]}"
                 ),
             )
+
+
+def unreadable_file(location: str) -> str:
+    """Return the option of a database's URL that names a file of TLS which this user cannot read, with that file, as
+    ``sslkey=/etc/key.pem``; "" if there is none."""
+    for name, file in parse_qsl(location.partition("?")[2]):
+        is_file = name in _TLS_FILES and (name, file) != ("sslrootcert", "system")
+        if is_file and file and not (Path(file).is_file() and os.access(file, os.R_OK)):
+            return f"{name}={file}"
+    return ""
 
 
 def _check_modes(options: list[tuple[str, str]], driver: str, text: str) -> None:

@@ -106,8 +106,8 @@ def may_pass(dialect: Dialect, error: SQLAlchemyError) -> bool:
 
 
 def explained(dialect: Dialect, error: SQLAlchemyError) -> str:
-    """Return the message of an error that a store waits out; with a remedy if it does not pass by itself."""
-    remedy = dialect.remedy(error) if dialect.refuses_login(error) else ""
+    """Return the message of an error that a store waits out, with its remedy if one is known."""
+    remedy = dialect.remedy(error)
     return f"{clause(said(error))}. {remedy}" if remedy else said(error)
 
 
@@ -116,7 +116,16 @@ NO_CONNECTION_LEFT = (
     "continues when a connection is free."
 )
 _FULL = ("too many clients", "connection slots", "too many connections")
-_NO_TLS = ("does not support SSL", "invalid sslmode value", "certificate verify failed", "does not match host name")
+_NO_TLS_FILE = ("private key file", "certificate file", "certificate revocation list")
+"""What libpq says of a file that it cannot use."""
+_NO_LOGIN = "not permitted to log in"
+_NO_TLS = (
+    *_NO_TLS_FILE,
+    "does not support SSL",
+    "invalid sslmode value",
+    "certificate verify failed",
+    "does not match host name",
+)
 _ENDED = ("terminating connection", "authentication due to timeout")
 """The server was killed or stopped while it answered, or was too busy to answer in time."""
 _CHANGING = ("starting up", "shutting down", "recovery mode", "not yet accepting", "not accepting")
@@ -139,8 +148,47 @@ LOGIN_REMEDY = (
 def refuses_login(state: str, text: str) -> bool:
     """Whether PostgreSQL refuses the user or the password; the arguments are as in :func:`postgresql_remedy`."""
     return state.startswith("28") or any(
-        words in text for words in ("authentication failed", "no pg_hba.conf entry", "no password supplied")
+        words in text for words in ("authentication failed", "no pg_hba.conf entry", "no password supplied", _NO_LOGIN)
     )
+
+
+READ_ONLY_REMEDY = (
+    "Set default_transaction_read_only = off for the server, the database and the user. If the server is a standby, "
+    "promote it, or name the primary in the URL."
+)
+_POOLER_REMEDY = "Connect to the server itself, or let the pooler keep a session for each client (session pooling)."
+_TIMEOUT_REMEDY = (
+    "{} of the server, the database or the user, or in the URL, is too short: set it to 0 for the user of Holdfast."
+)
+_REMEDIES: Final = (
+    # SQLSTATE or its beginning, words of the message, remedy. During a connection, libpq gives no SQLSTATE.
+    ("28000", _NO_LOGIN, "Let the user log in: ALTER ROLE name LOGIN."),
+    ("", _NO_LOGIN, "Let the user log in: ALTER ROLE name LOGIN."),
+    (
+        "",
+        "private key file",
+        "Correct sslkey in the URL of the database, or let only its user read it: chmod 600 FILE.",
+    ),
+    ("", "root certificate file", "Correct sslrootcert in the URL of the database."),
+    ("", "certificate revocation list", "Correct sslcrl in the URL of the database."),
+    ("", "certificate file", "Correct sslcert in the URL of the database."),
+    ("", "too many connections for role", "Raise the limit of the user: ALTER ROLE name CONNECTION LIMIT -1."),
+    ("", "too many connections for database", "Raise its limit: ALTER DATABASE name CONNECTION LIMIT -1."),
+    ("", "permission denied for database", "Let the user connect: GRANT CONNECT ON DATABASE name TO that user."),
+    ("", "not currently accepting connections", "Open the database: ALTER DATABASE name ALLOW_CONNECTIONS true."),
+    ("25006", "", READ_ONLY_REMEDY),
+    ("57014", "statement timeout", _TIMEOUT_REMEDY.format("statement_timeout")),
+    ("25P03", "", _TIMEOUT_REMEDY.format("idle_in_transaction_session_timeout")),
+    ("25P04", "", _TIMEOUT_REMEDY.format("transaction_timeout")),
+    ("57P05", "", _TIMEOUT_REMEDY.format("idle_session_timeout")),
+    ("26000", "", _POOLER_REMEDY),
+    ("42P05", "", _POOLER_REMEDY),
+    ("53100", "", "Free space on the server's disk."),
+    ("53200", "", "Give the server more memory, or lower its work_mem and shared_buffers."),
+    ("58030", "", "Check the disk of the server."),
+    ("XX00", "", "The server reports an internal error, perhaps damaged data. Read its log, and check its disk."),
+)
+"""The first that fits counts."""
 
 
 def postgresql_remedy(state: str, text: str) -> str:
@@ -150,6 +198,9 @@ def postgresql_remedy(state: str, text: str) -> str:
         state: Its SQLSTATE; "" if there is none, as during the connection.
         text: Its message.
     """
+    for beginning, words, remedy in _REMEDIES:
+        if state.startswith(beginning) and words in text:
+            return remedy
     if refuses_login(state, text):
         return LOGIN_REMEDY
     if any(words in text for words in _NO_TLS):
@@ -165,10 +216,16 @@ def postgresql_remedy(state: str, text: str) -> str:
         return "Let the user own the database, or: GRANT CREATE, USAGE ON SCHEMA public TO that user."
     if state == "53300" or any(words in text for words in _FULL):
         return NO_CONNECTION_LEFT
-    if state == "53100":
-        return "Free space on the server's disk."
     return ""
 
+
+NO_TIMEOUTS: Final = (
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE setting <> '0' AND source <> 'client' AND name IN "
+    "('statement_timeout', 'transaction_timeout', 'lock_timeout', 'idle_session_timeout', "
+    "'idle_in_transaction_session_timeout')"
+)
+"""Ends the timeouts that the server, the database or the user sets for the programs of people. A session of Holdfast
+may be idle for days, and its statements have as many rows as messages arrived. Those in the URL stay."""
 
 NO_ENCODING = "SQL_ASCII"
 ENCODING_REMEDY = "Create the database with ENCODING 'UTF8': createdb --encoding UTF8 --template template0 DATABASE."
@@ -221,6 +278,7 @@ class PostgreSQL:
     def begin(self, connection: Any) -> None:
         self._batches.watch(connection)
         with connection.cursor() as cursor:
+            cursor.execute(NO_TIMEOUTS)
             for name, value in self._SESSION.items():
                 cursor.execute(
                     # Version 13 has no client_connection_check_interval, and a server not on Linux may refuse it.
@@ -306,7 +364,9 @@ class MariaDB:
         with connection.cursor() as cursor:
             # The connection that holds the lock may be idle for days.
             cursor.execute(
-                "SET SESSION wait_timeout = 31536000, SESSION sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES')"
+                "SET SESSION wait_timeout = 31536000, SESSION sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES') "
+                # A comment in MySQL: the limits that an administrator sets for the programs of people.
+                "/*M!100300 , SESSION max_statement_time = 0, SESSION idle_transaction_timeout = 0 */"
             )
 
     def require_durable(self, connection: Connection, place: str) -> None:
@@ -380,8 +440,20 @@ class MariaDB:
                 return "Create the database: CREATE DATABASE name."
             case 1044 | 1142:
                 return "Give the user the database: GRANT ALL ON database.* TO that user."
-            case 1040 | 1203 | 1226:
+            case 1040:
                 return NO_CONNECTION_LEFT
+            case 1203 | 1226:
+                return "Raise max_user_connections of the server or the user, or use fewer partitions or workers."
+            case 1130:
+                return "Let the user connect from this host: CREATE USER user@host."
+            case 3118 | 4151:
+                return "Unlock the user: ALTER USER user ACCOUNT UNLOCK."
+            case 1820 | 1862:
+                return "The password has expired: give the user another one."
+            case 1290 | 1792 | 1836:
+                return "Set read_only = OFF. If the server is a replica, name the primary in the URL."
+            case 1969:
+                return "max_statement_time is too short: set it to 0 for the user of Holdfast."
             case 1021 | 1114:
                 return "Free space on the server's disk."
         return ""
