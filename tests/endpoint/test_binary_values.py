@@ -13,7 +13,6 @@ from file_service import LARGE, SMALL, Files, wsdl
 
 from holdfast import Attachment, EnvelopeError, PeerFault, RetransmissionPolicy, Source, SourceHTTP, SourcePolicy
 from holdfast.endpoint.envelopes.attachments import LEAST_VALUE, extract_values, inlined_body
-from holdfast.exceptions import LimitExceeded
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.wsdl.contract import Contract
 from holdfast.wsdl.documents import Documents
@@ -134,12 +133,11 @@ async def test_values_of_attachments_are_refused_beyond_the_limit(
     assert (files.stored, files.logged, files.attached) == ([], [], [])
 
 
-async def test_a_call_refuses_values_of_a_reply_beyond_the_limit(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = (await serve(Files(mtom=True).app)).url
+async def test_a_caller_gets_values_of_any_size(serve: Any) -> None:
+    large = bytes(13_000_000)
+    url = (await serve(Files(mtom=True, most=1 << 25).app)).url
     async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
-        monkeypatch.setattr(inlined_body, "__defaults__", (len(LARGE),))
-        with pytest.raises(LimitExceeded, match=r"limit is 5,120 .*max_bytes"):
-            await source.call("Store", file=FILES)
+        assert (await source.call("Store", file=[{"name": "a", "content": large}]))["content"] == large
 
 
 async def test_a_message_as_large_as_the_limit_becomes_values(serve: Any) -> None:

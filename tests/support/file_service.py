@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Attachment, Destination, DestinationHTTP, Message, Processor, WithAttachments
+from holdfast.wire.limits import DEFAULT, Limits
 
 WSDL = Path(__file__).resolve().parent.parent / "data" / "wsdl" / "files.wsdl"
 LARGE = bytes(range(256)) * 20
@@ -30,6 +31,7 @@ class Files:
         store: Its store.
         extra: Whether it returns an attachment besides the values.
         processors: Its processors.
+        most: Maximum bytes of a message with its values in base64.
     """
 
     def __init__(
@@ -40,12 +42,13 @@ class Files:
         store: Any = ":memory:",
         extra: bool = False,
         processors: Sequence[Processor] = (),
+        most: int = DEFAULT.max_bytes,
     ) -> None:
         self.stored: list[list[dict[str, Any]]] = []
         self.logged: list[bytes] = []
         self.attached: list[list[tuple[str, bytes]]] = []
         """Content-ID and content of the attachments of each message, however they are named in it."""
-        http = DestinationHTTP(mtom=mtom)
+        http = DestinationHTTP(mtom=mtom, envelopes=Limits(max_bytes=most))
         app = self.app = Destination(store, wsdl=wsdl(demands_mtom=demands_mtom), http=http, processors=processors)
 
         @app.operation("Store")

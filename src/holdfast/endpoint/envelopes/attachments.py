@@ -33,7 +33,7 @@ from holdfast.wire.attachments.references import (
 )
 from holdfast.wire.attachments.stored import PIECE, open_decoded, open_part, store_package
 from holdfast.wire.body import parse_element
-from holdfast.wire.limits import DEFAULT, Limits
+from holdfast.wire.limits import Limits
 
 STORED_FROM: Final = 1 << 20
 """Bytes of a message's attachments from which they are in the store, and not in memory with the message."""
@@ -296,8 +296,11 @@ def _binary_values(value: Any) -> Iterator[bytes]:
             yield from _binary_values(one)
 
 
-def inlined_body(body: bytes, attachments: Sequence[Attachment], most: int = DEFAULT.max_bytes) -> bytes:
+def inlined_body(body: bytes, attachments: Sequence[Attachment], most: int | None = None) -> bytes:
     """Return a body with the attachments of its ``xop:Include`` elements in base64; unchanged without any.
+
+    Args:
+        most: Maximum bytes of the result; None: a program gets what it asked for.
 
     Raises:
         LimitExceeded: The result would have more bytes than the maximum. Nothing has been read.
@@ -306,17 +309,17 @@ def inlined_body(body: bytes, attachments: Sequence[Attachment], most: int = DEF
         return body
     included = set(includes_in(body))
     size = inlined_size(body, [one for one in attachments if one.content_id in included])
-    if size > most:
+    if most is not None and size > most:
         raise LimitExceeded(
             f"the message has {size:,} bytes with its values in base64, but the limit is {most:,} (max_bytes)",
             remedy="Read large values in pieces, from the attachments of the message: with @app.on instead of "
-            "@app.operation, or with source.request(…) instead of a call by name.",
+            "@app.operation.",
         )
     inline: bytes = etree.tostring(inline_attachments(parse_element(body), attachments), encoding="utf-8")
     return inline
 
 
-def inlined_headers(headers: bytes, attachments: Sequence[Attachment], most: int = DEFAULT.max_bytes) -> bytes:
+def inlined_headers(headers: bytes, attachments: Sequence[Attachment], most: int | None = None) -> bytes:
     """Return header blocks like :func:`inlined_body`: .NET sends large binary values of any header as attachments."""
     whole = inlined_body(b"<headers>%b</headers>" % headers, attachments, most)
     return whole[len(b"<headers>") : -len(b"</headers>")]
