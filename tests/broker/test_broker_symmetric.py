@@ -19,7 +19,10 @@ from waiting import until
 import holdfast
 from holdfast import Destination, EndorsedSymmetricBinding, Message, Processor, SecureConversation, SymmetricBinding
 from holdfast.broker.message_security import HopProtection
+from holdfast.core.messages import Envelope
+from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.chain import REFUSED
+from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.encryption import write_encrypted_key
 from holdfast.security.header import Token, write_timestamp, write_token
@@ -322,6 +325,21 @@ def test_a_hop_that_waits_for_a_database_is_checked_in_another_thread() -> None:
     for hops in ({"": Slow()}, {"http://shop/": Slow(), "": Processor()}):
         assert HopProtection(hops, ["http://shop/"]).waits
     assert not HopProtection({"": Processor()}, []).waits
+
+
+@pytest.mark.parametrize("step", ["received", "_check_large", "inbound", "outbound", "encoded"])
+def test_each_step_of_a_message_is_that_of_its_hop(step: str) -> None:
+    called: list[str] = []
+
+    class Hop(Processor):
+        def __init__(self, name: str) -> None:
+            setattr(self, step, lambda *_: called.append(name))
+
+    for to in ("http://shop/", "http://bank/", ""):
+        context = MessageContext(Envelope(SOAP.V1_2), "inbound", "destination", {}, False, to=to)
+        hops = HopProtection({"": Hop("listener"), "http://shop/": Hop("shop")}, ["http://shop/", "http://bank/"])
+        getattr(hops, step)(*([context, b"<e/>"] if step in ("received", "encoded") else [context]))
+    assert called == ["shop", "listener"], "the other forwarder has no protection"
 
 
 @pytest.mark.parametrize("conversation", [False, True], ids=["keys", "tokens"])

@@ -41,6 +41,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, SOAP
 from holdfast.endpoint.envelopes.decoder import OFF_LOOP
+from holdfast.http.exchange import Exchange
 from holdfast.security import x509
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.names import SECURITY, THUMBPRINT, WSSE, Kind, SuiteName
@@ -219,6 +220,36 @@ async def test_the_loop_does_not_wait_for_the_signature_of_a_large_message(
     large = {name.partition("_")[0] for is_large, name in checked if is_large}
     assert large == {"holdfast-decode"} and (False, "MainThread") in checked
     assert len(served.got) == 2
+
+
+@pytest.mark.parametrize("encrypt", [None, Encryption()], ids=["signed", "encrypted"])
+@pytest.mark.parametrize("size", [10, 2 * OFF_LOOP], ids=["small", "large"])
+async def test_only_the_process_that_owns_a_message_checks_its_signature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, encrypt: Encryption | None
+) -> None:
+    read, usual, is_elsewhere = list[int](), x509.read_secured, True
+
+    def counted(data: bytes, soap: SOAP) -> Any:
+        read.append(len(data))
+        return usual(data, soap)
+
+    monkeypatch.setattr(x509, "read_secured", counted)
+    async with Served(tmp_path, of(SHOP, tmp_path, encrypt=encrypt)) as served:
+        reception = served.app.running.reception
+        handle = reception.handle
+
+        def relay(exchange: Exchange, _: Envelope) -> bool:
+            if is_elsewhere:
+                exchange.respond(202)
+            return is_elsewhere
+
+        monkeypatch.setattr(reception, "handle", lambda exchange, _=None: handle(exchange, relay))
+        data = signer(ALICE, tmp_path)(envelope("urn:note", f"<n>{'x' * size}</n>"))
+        assert (await served.post(data)).status_code == 202 and not read
+        is_elsewhere = False
+        answer = await served.post(data)
+        assert len(read) == 1
+        assert ("WSRMRequired" in fault_of(answer)) is (encrypt is None), "what is not encrypted is refused before"
 
 
 # --- whom a destination believes -------------------------------------------------------------------------------------

@@ -248,6 +248,11 @@ class HopProtection(Processor):
         hop = self._hop(context)
         return data if hop is None else hop.received(context, data)
 
+    def _check_large(self, context: MessageContext) -> None:
+        hop = self._hop(context)
+        if hop is not None:
+            hop._check_large(context)
+
     def inbound(self, context: MessageContext) -> None:
         hop = self._hop(context)
         if hop is not None:

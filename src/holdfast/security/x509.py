@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, Literal, Self
 from lxml import etree
 
 from holdfast.core.messages import CreateSequence
-from holdfast.endpoint.envelopes.decoder import OFF_LOOP
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, ProcessingError
@@ -397,24 +396,27 @@ class X509(Processor):
 
     def received(self, context: MessageContext, data: bytes) -> bytes:
         """Decrypt a message that is signed by a trusted certificate. Any other stays as it is: :meth:`inbound` refuses
-        it. Check the signature of a large one that is not encrypted, as only this is called in another thread."""
+        it."""
         # A message in UTF-16 has no such bytes: :meth:`inbound` refuses it as not encrypted.
-        is_secret = self._encryption is not None and b"EncryptedKey" in data
-        if not is_secret and len(data) < OFF_LOOP:
+        if self._encryption is None or b"EncryptedKey" not in data:
             return data
         try:
-            secured = read_secured(data, context.envelope.soap) if is_secret else None
-            if secured is not None and not is_encrypted(secured):
+            secured = read_secured(data, context.envelope.soap)
+            if not is_encrypted(secured):
                 return data
-            if secured is None or self._encryption is None:
-                proof = self._check(context, time.time())
-            else:
-                proof, data = self._open(context, secured, self._encryption)
+            proof, data = self._open(context, secured, self._encryption)
         except (Invalid, Unproven, _Repeated) as error:
             context.notes[_PROOF] = error.with_traceback(None)
             return data
         context.notes[_PROOF] = proof
         return data
+
+    def _check_large(self, context: MessageContext) -> None:
+        if _PROOF not in context.notes:
+            try:
+                context.notes[_PROOF] = self._check(context, time.time())
+            except (Invalid, Unproven) as error:
+                context.notes[_PROOF] = error.with_traceback(None)
 
     def _open(self, context: MessageContext, secured: SecuredMessage, encrypt: Encryption) -> tuple[_Proof, bytes]:
         """Check an encrypted message, and return what it proves and the message decrypted.

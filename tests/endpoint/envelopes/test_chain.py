@@ -77,6 +77,28 @@ def chain(*processors: Processor) -> tuple[Chain, Counter[str]]:
     return Chain("destination", processors, incidents, DEFAULT.max_bytes), incidents
 
 
+class ChecksLarge(Processor):
+    def __init__(self, does: Callable[[], Any]) -> None:
+        self.does = does
+
+    def _check_large(self, context: MessageContext) -> Any:
+        return self.does()
+
+
+def test_a_check_of_a_large_message_that_fails_stops_only_that_message() -> None:
+    for error, incident in (
+        (ProcessingError("no"), REFUSED),
+        (MessageFlowError("later"), PUT_OFF),
+        (KeyError(), FAILED),
+    ):
+        made, incidents = chain(InOnly(), ChecksLarge(raises(error)))
+        assert made.checks_large and isinstance(made.failure(context()), ProcessorError)
+        assert incidents == {incident: 1}
+    made, incidents = chain(ChecksLarge(raises(NotForThisRole("mine"))), ChecksLarge(lambda: None))
+    assert made.failure(context()) is None and not incidents
+    assert not chain(InOnly())[0].checks_large
+
+
 def test_the_first_stands_next_to_the_network_both_ways() -> None:
     calls: list[str] = []
     given, incidents = chain(Noted("a", calls), InOnly(), Noted("b", calls))

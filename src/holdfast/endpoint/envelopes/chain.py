@@ -85,6 +85,9 @@ class Chain:
         self.opening_waits = any(one.waits for one in self._receiving)
         """Whether :meth:`received` may wait."""
         self._inlining = [one for one in self.processors if _has(one, "_inlines")]
+        self._checking_large = [one for one in self.processors if _has(one, "_check_large")]
+        self.checks_large = bool(self._checking_large)
+        """Whether a processor checks large messages in another thread."""
         self._checking = [one for one in self.processors if _has(one, "_check_content")]
         self.waits = any(one.waits for one in self._inbound)
         """Whether :meth:`inbound` may wait."""
@@ -176,6 +179,15 @@ class Chain:
         """Call :meth:`inbound`; return the error that stops the message, None if it passes."""
         try:
             self.inbound(context)
+        except ProcessorError as error:
+            return error.with_traceback(None)
+        return None
+
+    def failure(self, context: MessageContext) -> ProcessorError | None:
+        """Call :meth:`Processor._check_large`; return the error if one fails, else None."""
+        try:
+            for processor in self._checking_large:
+                self._call(processor, processor._check_large, context)
         except ProcessorError as error:
             return error.with_traceback(None)
         return None

@@ -24,7 +24,7 @@ from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.attachments import has_parts, inline_envelope
 from holdfast.endpoint.envelopes.chain import Chain
-from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
+from holdfast.endpoint.envelopes.decoder import OFF_LOOP, Decoder, Opening, Outcome
 from holdfast.endpoint.envelopes.fault_replies import replace_unwritable
 from holdfast.endpoint.envelopes.head_spool import HeadSpool, head_in, replace_reply, unproven_reason
 from holdfast.endpoint.envelopes.http_media import (
@@ -244,17 +244,17 @@ class Envelopes(Spools):
         if exchange.notes is None:
             exchange.notes = {}
         context = self._context_of(exchange, envelope, exchange.request.body)
-        if self._chain.waits:
-            self._pass(context, partial(self._passed, exchange, take, context))
-        else:
-            self._passed(exchange, take, context, self._chain.stopping(context))
+        self._pass(context, partial(self._passed, exchange, take, context))
 
     def _pass(self, context: MessageContext, then: Callable[[ProcessorError | None], None]) -> None:
         """Pass a message to the processors; make the call with the error that stops it, if any, now or soon."""
-        if self._chain.waits:
-            self._decoder.aside(partial(self._chain.stopping, context), then)
+        chain = self._chain
+        if chain.waits:
+            self._decoder.aside(partial(chain.stopping, context), then)
+        elif chain.checks_large and len(context.data) >= OFF_LOOP:
+            self._decoder.aside(partial(chain.failure, context), lambda error: then(error or chain.stopping(context)))
         else:
-            then(self._chain.stopping(context))
+            then(chain.stopping(context))
 
     def _passed(self, exchange: Exchange, take: Take, context: MessageContext, error: ProcessorError | None) -> None:
         if isinstance(error, ProcessingError):

@@ -78,6 +78,13 @@ class Processor:
         """
         return False
 
+    def _check_large(self, context: MessageContext) -> None:
+        """Check a large message in another thread, for :meth:`inbound`, which the endpoint calls afterwards.
+
+        Another processor may be called meanwhile, for another message. Nothing is checked here that another process
+        owns, whereas :meth:`received` sees every message.
+        """
+
     def _check_content(self, content: bytes) -> None:
         """Check that it can write a message, before the message is stored.
 
