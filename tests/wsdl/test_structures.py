@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import pytest
@@ -134,6 +135,36 @@ def test_a_wrong_open_attribute_is_refused_by_its_name(given: Any, says: str) ->
     with pytest.raises(EnvelopeError) as refused:
         made.request(made.operations["Do"], (), {"e": {"_attr_1": given}})
     assert refused.value.message.endswith(f"e.{says}")
+
+
+class Words(enum.StrEnum):
+    ONE = "one"
+
+
+@pytest.mark.parametrize("name", ["a", "{urn:x}a", b"{urn:x}a", etree.QName("urn:x", "a"), "{urn:x", b"\xff", 1])
+@pytest.mark.parametrize(
+    "value",
+    ["é", Words.ONE, b"1", bytearray(b"1"), etree.QName("urn:y", "b"), "\0", b"\0", b"\xc3\xa9", "\ud800", 1, None],
+)
+def test_an_open_attribute_is_what_lxml_writes_or_refused_by_its_name(name: Any, value: Any) -> None:
+    inner = '<xs:complexType name="T"><xs:anyAttribute processContents="lax"/></xs:complexType>'
+    made = of('<xs:sequence><xs:element name="e" type="v:T"/></xs:sequence>', inner)
+    expected = etree.Element("e")
+    try:
+        expected.set(name, value)
+    except (TypeError, ValueError):
+        with pytest.raises(EnvelopeError, match=r"e\._attr_1"):
+            made.request(made.operations["Do"], (), {"e": {"_attr_1": {name: value}}})
+        return
+    body = etree.fromstring(made.request(made.operations["Do"], (), {"e": {"_attr_1": {name: value}}}))
+    assert [etree.QName(key).text for key in body[0].attrib] == list(expected.attrib)
+    (got,), (wanted,) = body[0].attrib.values(), expected.attrib.values()
+    if isinstance(value, etree.QName):
+        got, wanted = (
+            etree.QName(one.nsmap[text.partition(":")[0]], "b").text
+            for one, text in ((body[0], got), (expected, wanted))
+        )
+    assert got == wanted
 
 
 @pytest.mark.parametrize("content", ["one<v:b>2</v:b>", "<v:b>1</v:b> two"])

@@ -211,7 +211,9 @@ class _Preparation:
         if isinstance(wildcard, zeep.xsd.AnyAttribute):
             if not isinstance(value, Mapping):
                 raise _unfit(where, "a dict of names and texts", value)
-            return {name: _attribute(name, text, f"{where}[{name!r}]") for name, text in value.items()}
+            return {
+                name: _attribute(name, one, f"{where}[{getattr(name, 'text', name)!r}]") for name, one in value.items()
+            }
         if wildcard.accepts_multiple and _is_list(value):
             return [self._open_one(wildcard, one, f"{where}[{at}]") for at, one in enumerate(value)]
         return self._open_one(wildcard, value, where)
@@ -396,10 +398,14 @@ def _text(where: str, value: Any) -> str:
     return str(_checked(where, value, isinstance(value, _TEXTS), "text"))
 
 
-def _attribute(name: Any, value: Any, where: str) -> str:
-    """Return the text of an attribute whose name the caller chooses, where lxml's errors would name no field."""
-    _name(where, _checked(where, name, isinstance(name, str), "a text as its name"), "'{namespace}name' as its name")
-    text = _text(where, value)
+def _attribute(name: Any, value: Any, where: str) -> str | etree.QName:
+    """Return the value of an attribute whose name the caller chooses, where lxml's errors would name no field."""
+    is_name = isinstance(name, str | bytes | etree.QName)
+    _name(where, _checked(where, name, is_name, "a text as its name"), "'{namespace}name' as its name")
+    if isinstance(value, etree.QName):
+        return value
+    is_ascii = isinstance(value, bytes | bytearray) and value.isascii()
+    text = value.decode() if is_ascii else _text(where, value)
     _check_characters(where, text)
     return text
 
