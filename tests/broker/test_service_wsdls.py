@@ -58,7 +58,9 @@ wsdl = "{wsdl}"
 
 async def get(url: str) -> httpx.Response:
     async with httpx.AsyncClient() as client:
-        return await client.get(url)
+        answer = await client.get(url)
+    assert (answer.headers.get("Cache-Control") == "no-store") is (b"http://" in answer.content), "its host, for others"
+    return answer
 
 
 async def described(url: str) -> Description:

@@ -32,6 +32,8 @@ from holdfast import (
 )
 from holdfast.core.policy import Assurance
 from holdfast.core.versions import Versions
+from holdfast.endpoint.destination.wsdl import address_of
+from holdfast.http.exchange import Request
 from holdfast.wire.generated_wsdl import GeneratedOperation, generated_wsdl
 from holdfast.wire.policy.assertions import PASSWORD, TIMESTAMP
 from holdfast.wire.policy.expressions import POLICY
@@ -46,6 +48,8 @@ WSDL = (
 
 async def get(url: str, method: str = "GET") -> tuple[int, str, bytes]:
     async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+        given = answer.headers.get("Cache-Control") == "no-store"
+        assert given is (answer.status == 200), "a cache would give the address to clients at others"
         return answer.status, answer.headers.get("Content-Type", ""), await answer.read()
 
 
@@ -393,6 +397,24 @@ async def test_behind_a_proxy_and_below_a_mount_the_address_is_the_clients(
     address = etree.fromstring(answer.content).findtext(".//{*}Address")
     assert address == "https://partner.example/shop/Orders.svc"
     assert b"inner" not in answer.content and b"https://partner.example/shop/Orders.svc?xsd=" in answer.content
+
+
+@pytest.mark.parametrize("name", ["partner.example", "203.0.113.7", "[2001:db8::1]"])
+@pytest.mark.parametrize("port", ["", ":8443"])
+def test_the_address_keeps_the_port_that_only_one_header_has(name: str, port: str) -> None:
+    public = f"{name}{port}"
+    ways = [
+        {"host": public},
+        {"host": public, "x-forwarded-host": name},  # nginx: Host $http_host, X-Forwarded-Host $host
+        {"host": public, "x-forwarded-host": name.upper()},
+        {"host": public, "x-forwarded-host": public},
+        {"host": name, "x-forwarded-host": public},
+        {"host": "inner:8170", "x-forwarded-host": public},
+        {"host": "inner", "x-forwarded-host": public},
+    ]
+    for headers in ways:
+        given = {key.encode(): value.encode() for key, value in headers.items()}
+        assert address_of(Request("GET", "/?wsdl", given, b"", None, False)).lower() == f"http://{public}/", headers
 
 
 async def test_a_source_is_made_from_the_wsdl_that_a_destination_gives_out(serve: Any, parts: Path) -> None:

@@ -21,8 +21,10 @@ from lxml import etree
 
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.wsdl import (
+    NO_STORE,
     address_of,
     asked_for,
+    give_document,
     imports_of,
     set_address,
 )
@@ -279,7 +281,7 @@ class ForwardedServices:
         elif len(offered) > 1:
             urls = "".join(f"{address}?wsdl={quote(one)}\n" for one in offered)
             text = f"Several services are behind this address. Their WSDLs:\n{urls}"
-            exchange.respond(404, text.encode(), b"text/plain")
+            exchange.respond(404, text.encode(), b"text/plain", NO_STORE)
         else:
             document = None
             for key, ports in offered.items():
@@ -287,7 +289,7 @@ class ForwardedServices:
             if document is None:
                 otherwise(exchange)
             else:
-                exchange.respond(200, document, b"text/xml; charset=utf-8")
+                give_document(exchange, document)
 
     async def _fetch_missing(self, services: Mapping[str, _Service]) -> None:
         """Fetch the services that are not loaded, together, except those that could not be fetched just now."""

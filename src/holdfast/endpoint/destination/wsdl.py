@@ -36,6 +36,8 @@ MOST_DOCUMENTS = 50
 MOST_ADDRESSES = 64
 """Documents as they were given out at so many addresses are kept."""
 
+NO_STORE = ((b"cache-control", b"no-store"),)
+"""A header of each answer with the address of its request: a shared cache would give it to other clients."""
 _UNKNOWN = b"The WSDL of this endpoint imports no such document.\n"
 _NO_SUCH_POLICY = b"The policy is written in the versions 1.5 and 1.2 of WS-Policy: ?wsdl&policy=1.2\n"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema"
@@ -214,14 +216,13 @@ class ServiceDescription:
         request = exchange.request
         if not self._documents and not key:
             if asked.version is not None:
-                exchange.respond(200, self._generate(address_of(request), asked.version), b"text/xml; charset=utf-8")
+                give_document(exchange, self._generate(address_of(request), asked.version))
             else:
                 exchange.respond(404, _NO_SUCH_POLICY, b"text/plain")
         elif key not in self._documents:
             exchange.respond(404, _UNKNOWN, b"text/plain")
         else:
-            data = self._written(key, address_of(request), self._offered(), True)
-            exchange.respond(200, data, b"text/xml; charset=utf-8")
+            give_document(exchange, self._written(key, address_of(request), self._offered(), True))
 
     def _offered(self) -> frozenset[tuple[str, str]]:
         """Return the ports of which the destination accepts an operation: all of them if it accepts none."""
@@ -274,6 +275,11 @@ def asked_for(request: Request) -> Asked | None:
         return None
     version = next((one for one in WSP if one == dict(parse_qsl(more)).get("policy", "1.5")), None)
     return Asked(kind, unquote(value), version)
+
+
+def give_document(exchange: Exchange, data: bytes) -> None:
+    """Answer with a document that names the address of the request."""
+    exchange.respond(200, data, b"text/xml; charset=utf-8", NO_STORE)
 
 
 def set_address(port: etree._Element, address: str) -> bool:
@@ -335,9 +341,12 @@ def imports_of(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]
 def address_of(request: Request) -> str:
     """The URL by which a request reached this endpoint, without its query. Only the requester receives it."""
     headers = request.headers
+    named = headers.get(b"host", b"localhost")
     said, forwarded = (headers.get(name, b"").partition(b",")[0].strip() for name in _FORWARDED)
     scheme = "https" if request.secure or said.lower() == b"https" else "http"
-    host = "".join(filter(str.isprintable, (forwarded or headers.get(b"host", b"localhost")).decode("latin-1")))
+    # Many proxies keep the port only in Host: nginx's $host has none.
+    is_host = not forwarded or forwarded.lower() == named.rpartition(b":")[0].lower()
+    host = "".join(filter(str.isprintable, (named if is_host else forwarded).decode("latin-1")))
     path = request.target.partition("?")[0]
     return f"{scheme}://{host}{request.mount}{path if path.startswith('/') else '/'}"
 
