@@ -1,8 +1,9 @@
 """A node without workers, as a program: the agent, and a supervisor that reports each worker as ended at once.
 
-Arguments: location, name, partitions, lease. Prints what the agent says and logs as JSON lines. Passes lines of its
-input to the agent; for ``trust`` it prints for how long each partition is trusted, and ``want`` with a
-partition and bytes is what its worker would note. Its clock is CLOCK_OFFSET seconds off.
+Arguments: location, name, partitions, lease. Prints what the agent says and logs as JSON lines; to the former it adds
+``clock_offset``, with which a worker would start then. Passes lines of its input to the agent; for ``trust`` it prints
+for how long each partition is trusted, and ``want`` with a partition and bytes is what its worker would note. Its clock
+is CLOCK_OFFSET seconds off.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def supervise(link: socket.socket, trust: Trust) -> None:
     with link.makefile("rb") as lines:
         for line in lines:
             told = json.loads(line)
-            tell(told)
+            tell({**told, "clock_offset": trust.clock_offset})
             if "view" in told:
                 view = told["view"]
                 for partition in view["preparing"]:  # its worker has read its log, which no process owns
@@ -46,7 +47,7 @@ def follow(link: socket.socket, trust: Trust, partitions: int) -> None:
         if line == "trust\n":
             now = trust_clock()
             until = [trust.until(partition) - now for partition in range(partitions)]
-            tell({"trust": until, "clock_ahead": trust.clock_ahead})
+            tell({"trust": until})
         elif line.startswith("want "):
             trust.want(*map(int, line.split()[1:]))
         elif line == "close\n":

@@ -382,7 +382,7 @@ class _Agent:
 
     def _publish(self) -> None:
         """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
-        self._trust.clock_ahead = self._membership.clock.ahead
+        self._trust.clock_offset = self._membership.clock.offset
         for partition in range(self._settings.partitions):
             self._trust.set(partition, self._membership.trusted_until(partition))
         if self._supervisor.has_unsent:

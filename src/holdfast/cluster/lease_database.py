@@ -42,6 +42,7 @@ from holdfast.cluster.rows import (
     spaces_of,
 )
 from holdfast.cluster.server_warnings import read_warnings, shut, why_silent
+from holdfast.cluster.trust import wall_offset
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.store.address import read_address
 from holdfast.store.sql.dialects import (
@@ -66,8 +67,7 @@ PROBE_SECONDS: Final = 2.0
 _LONGEST_APPLICATION = 63
 """Bytes: PostgreSQL cuts off the rest (NAMEDATALEN), and sessions are found by that name."""
 _OUTAGES = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX")
-"""Classes of errors that a later attempt may not meet: of the connection, of a standby, of a lack of resources, of
-locks, of an operator's intervention, of the system."""
+"""Classes of errors that a retry may not meet: of connections, standbys, resources, locks, operators, the OS."""
 _MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidCatalogName)
 """Errors of a database that is being restored."""
 TWO_CLUSTERS: Final = (
@@ -489,7 +489,7 @@ class LeaseDatabase:
         return int(incarnation)
 
     def _look(self, connection: psycopg.Connection[tuple[Any, ...]], request: Look) -> Picture:
-        before, is_locked = time.time(), self._lock(connection)
+        before, is_locked = time.monotonic(), self._lock(connection)
         # A promoted standby has a new timeline: see Picture.may_declare.
         self._execute(connection, tables.NEW_TIMELINE)
         self._require_newest(connection)
@@ -502,7 +502,7 @@ class LeaseDatabase:
         if is_member and not is_locked:
             raise NoAnswer("another session has the lock of this node's name")
         owners = tuple(OwnershipRow(*row) for row in ownership)
-        return Picture(is_member, may_declare, rows, owners, (before, clock, time.time()))
+        return Picture(is_member, may_declare, rows, owners, (before, clock, time.monotonic(), wall_offset()))
 
     def _claim(self, connection: psycopg.Connection[tuple[Any, ...]], request: Claim) -> Mapping[int, int]:
         values = {

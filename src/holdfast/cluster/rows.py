@@ -130,14 +130,14 @@ class Picture:
             because then no node could renew its lease, and all locks are gone.
         nodes: All nodes.
         ownership: All partitions, in order.
-        clocks: This machine's clock before the look, the database's during it, and this machine's after it.
+        clocks: What :meth:`~holdfast.cluster.trust.ClockCheck.compare` compares.
     """
 
     is_member: bool
     may_declare: bool
     nodes: tuple[NodeRow, ...]
     ownership: tuple[OwnershipRow, ...]
-    clocks: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    clocks: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
     @property
     def cut_off(self) -> frozenset[str]:

@@ -9,13 +9,14 @@ another time, it may claim a log that no process owns. It replaces another claim
 process acts by that claim.
 
 The memory also has the last batch of each partition that its worker made durable, and the bytes that must
-be free on the disk of its cache before it accepts messages, for the agent; and how far the clock of this machine is
-wrong, for the workers.
+be free on the disk of its cache before it accepts messages, for the agent; and the time of the database or of Kafka,
+for the workers.
 
 The time of a partition is 0 from the loss of a claim until the next claim, and the agent claims no partition while an
 earlier worker of it runs. So a worker never acts on a later claim than its own.
 
-ClockCheck: how far the time of day on this machine is from that of the database or of Kafka. No trust depends on it.
+ClockCheck: the time of day by the database or by Kafka, and how far the clock of this machine is from it. No trust
+depends on it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Trust:
         self._until = memoryview(mmap.mmap(-1, 8 * count)).cast("d")
         self._batches = memoryview(mmap.mmap(-1, 16 * count)).cast("q")
         self._wanted_bytes = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
-        self._clock_ahead = memoryview(mmap.mmap(-1, 8)).cast("q")
+        self._clock_offset = memoryview(mmap.mmap(-1, 8)).cast("d")
         self._follows = memoryview(mmap.mmap(-1, 8 * count)).cast("d")
         self._vouched = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
         self._read = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
@@ -111,14 +112,13 @@ class Trust:
         return max(self._wanted_bytes)
 
     @property
-    def clock_ahead(self) -> int:
-        """Seconds that the clock of this machine is ahead of that of the database or of Kafka, as :class:`ClockCheck`
-        finds. The clock of each worker leaves them out when it starts."""
-        return self._clock_ahead[0]
+    def clock_offset(self) -> float | None:
+        """The offset that :class:`ClockCheck` finds, for the clock of each worker that starts; None: not known yet."""
+        return self._clock_offset[0] or None
 
-    @clock_ahead.setter
-    def clock_ahead(self, seconds: int) -> None:
-        self._clock_ahead[0] = seconds
+    @clock_offset.setter
+    def clock_offset(self, seconds: float | None) -> None:
+        self._clock_offset[0] = seconds or 0.0
 
     def of(self, partition: int) -> PartitionTrust:
         return PartitionTrust(self, partition)
@@ -165,31 +165,43 @@ class PartitionTrust:
 MOST_APART: Final = 10.0
 """Seconds from which a difference is reported."""
 CLOCK_REMEDY: Final = (
-    "Synchronize the clocks of the machines (NTP). A process of this node that started with another difference gives "
-    "messages a wrong `received_at` until it starts again."
+    "Synchronize the clocks of the machines (NTP). The processes of this node use the other clock. If that one was "
+    "wrong, restart the nodes one after the other when it is right."
 )
+
+
+def wall_offset() -> float:
+    """Return the seconds from ``time.monotonic()`` to the time of day by the clock of this machine."""
+    return time.time() - time.monotonic()
 
 
 class ClockCheck:
     """Compares the clock of this machine with that of the database or of Kafka.
 
     Attributes:
+        offset: Seconds from ``time.monotonic()`` to the time of the other clock; None: not compared yet. They are the
+            same in all processes of this machine, and do not change when its time of day is corrected.
         ahead: Seconds that this machine's clock is ahead, negative if it is behind; 0: less than ``MOST_APART``.
     """
 
     def __init__(self) -> None:
+        self.offset: float | None = None
         self.ahead = 0
 
-    def compare(self, before: float, shared: float, after: float) -> None:
-        """Compare the clocks: the other machine read its own one between two moments of this machine's.
+    def compare(self, before: float, shared: float, after: float, wall: float) -> None:
+        """Compare the clocks: the other machine read its own one between two moments of this machine.
 
-        A slow answer hides a difference, but never looks like one. What was reported stays unless it is clearly wrong.
+        A slow answer may hide a difference, but never looks like one. What was reported stays unless it is clearly
+        wrong.
 
         Args:
-            before, after: The moments, by this machine's clock, in seconds since 1970-01-01 UTC.
-            shared: The time of the other clock.
+            before, after: The moments, in seconds of ``time.monotonic()``.
+            shared: The time of the other clock, in seconds since 1970-01-01 UTC.
+            wall: What :func:`wall_offset` returned.
         """
-        found = min(max(self.ahead, before - shared), after - shared)
+        known = wall if self.offset is None else self.offset
+        self.offset = min(max(known, shared - after), shared - before)
+        found = wall - self.offset
         if abs(found - self.ahead) >= MOST_APART / 2:
             self.ahead = round(found) if abs(found) > MOST_APART else 0
 

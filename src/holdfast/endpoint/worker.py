@@ -47,8 +47,8 @@ class Worker:
         remember: Called with the epoch of its store and the number of each durable batch; None: it is not called.
         want: Called with the bytes that must be free on the disk of its cache before it accepts messages, at each
             change; 0: it accepts them. None: it is not called.
-        clock_ahead: Returns the seconds that the clock of this machine is ahead of the one that all processes with
-            these stores share.
+        clock_offset: Returns the offset of :class:`~holdfast.endpoint.engine.clock.Clock` for the clock that all
+            processes with these stores share.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Worker:
     is_trusted: Callable[[], bool] | None = None
     remember: Callable[[int, int], None] | None = None
     want: Callable[[int], None] | None = None
-    clock_ahead: Callable[[], float] = lambda: 0.0
+    clock_offset: Callable[[], float | None] = lambda: None
     turn: Turn | None = None
 
     @property

@@ -23,6 +23,7 @@ def test_the_clock_never_goes_back_whatever_the_wall_clock_does(monkeypatch: pyt
 
 async def test_a_node_with_a_wrong_clock_has_the_time_of_its_cluster() -> None:
     app = Destination(":memory:")
-    app.settings.worker = Worker(0, 1, clock_ahead=lambda: 86_400.0)
+    offset = time.time() - time.monotonic() - 86_400.0
+    app.settings.worker = Worker(0, 1, clock_offset=lambda: offset)
     running = RunningDestination(app.settings, MemoryStore(), Counter())
     assert abs(running.engine.clock() + 86_400.0 - time.time()) < 3600

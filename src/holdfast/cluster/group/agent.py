@@ -36,7 +36,7 @@ from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.operating.status import DISK_REMEDY
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
-from holdfast.cluster.trust import Trust, trust_clock
+from holdfast.cluster.trust import Trust, trust_clock, wall_offset
 from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed, StoreLocked
 from holdfast.store.directory import DirectoryLock
@@ -138,6 +138,7 @@ class _GroupAgent:
             self._require_name()
             self._read_notes(trust_clock())  # a node without room joins as one that gets no partitions
             self._is_subscribed = self._membership.wants_partitions
+            self._compare_clocks()
             self._join()
             while self._membership.refusal is None and not self._is_ending:
                 self._follow_wish()
@@ -222,6 +223,13 @@ class _GroupAgent:
                 if trust_clock() > until:
                     raise name_taken(node)
             self._wait(_PAUSE)
+
+    def _compare_clocks(self) -> None:
+        """Say the first report, and wait for the answer: a worker needs the time of Kafka when it starts."""
+        until = trust_clock() + self._settings.policy.lease
+        while self._membership.clock.offset is None and trust_clock() < until:
+            self._say_report(trust_clock())
+            self._wait(_POLL)
 
     def _wait(self, seconds: float) -> None:
         until = trust_clock() + seconds
@@ -481,7 +489,7 @@ class _GroupAgent:
         report = self._membership.report
         if (report != self._said_report or now >= self._say_again_at) and not self._is_saying:
             self._said_report, self._is_saying = report, True
-            self._said_at, self._say_again_at = time.time(), now + _CLOCK_SECONDS
+            self._said_at, self._say_again_at = time.monotonic(), now + _CLOCK_SECONDS
             self._shared.say(*report_note(self._settings.node, self._since, report), self._has_said)
 
     def _has_said(self, is_written: bool) -> None:
@@ -489,7 +497,7 @@ class _GroupAgent:
         if is_written:
             clock, node = self._membership.clock, self._settings.node
             before = clock.ahead
-            clock.compare(self._said_at, self._shared.written_at, time.time())
+            clock.compare(self._said_at, self._shared.written_at, time.monotonic(), wall_offset())
             clock.report_change(before, self._report, node)
         else:
             self._said_report = None
@@ -526,7 +534,7 @@ class _GroupAgent:
     def _publish(self, now: float) -> None:
         """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
         membership = self._membership
-        self._trust.clock_ahead = membership.clock.ahead
+        self._trust.clock_offset = membership.clock.offset
         for partition in range(self._settings.partitions):
             self._trust.set(partition, membership.trusted_until(partition))
             self._trust.permit(partition, membership.follows_until(partition), membership.vouched(partition))

@@ -196,7 +196,7 @@ def _clocks(server: str, reports: Mapping[str, Report]) -> Iterator[str]:
             way = "ahead of" if report.clock_ahead > 0 else "behind"
             yield (
                 f"The clock of node {node} is {abs(report.clock_ahead):,} s {way} that of {server.partition(' ')[0]}. "
-                "Synchronize the clocks: a process that started with another difference has wrong times."
+                "Synchronize the clocks. The processes of the node use the latter; if it was wrong, restart all nodes."
             )
 
 

@@ -152,8 +152,8 @@ class RunningDestination:
         self.queue = next(iter(self.queues.values()))
         self.queue.dead_letters = self.dead_letters
         self.queue.deletion.is_handled = bool(settings.table.handlers)
-        ahead = self.worker.clock_ahead() if self.worker is not None else 0.0
-        self.engine = Engine(store, self._carry_out, self._store_failed, settings.clock or Clock(ahead))
+        offset = self.worker.clock_offset() if self.worker is not None else None
+        self.engine = Engine(store, self._carry_out, self._store_failed, settings.clock or Clock(offset))
         self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
         self.sender = Sender(
             self.engine,

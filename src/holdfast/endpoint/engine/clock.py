@@ -14,11 +14,11 @@ class Clock:
     Tests put one of their own in its place (``holdfast.testing.pair``).
 
     Args:
-        ahead: Seconds that the wall clock is ahead of the right time now.
+        offset: Seconds from ``time.monotonic()`` to the time; None: the wall clock is right now.
     """
 
-    def __init__(self, ahead: float = 0.0) -> None:
-        self._offset = time.time() - ahead - time.monotonic()
+    def __init__(self, offset: float | None = None) -> None:
+        self._offset = time.time() - time.monotonic() if offset is None else offset
 
     def __call__(self) -> float:
         return time.monotonic() + self._offset

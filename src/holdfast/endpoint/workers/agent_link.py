@@ -135,9 +135,9 @@ class AgentLink:
         """Whether a worker may act now. Called in its process."""
         return self._trust.of(number).is_trusted()
 
-    def clock_ahead(self) -> int:
-        """Return the seconds that the clock of this machine is ahead of that of the cluster. Called by any process."""
-        return self._trust.clock_ahead
+    def clock_offset(self) -> float | None:
+        """Return the offset of the clock of each worker that starts. Called in its process."""
+        return self._trust.clock_offset
 
     def turn(self, number: int) -> PartitionTrust:
         """Return when a worker may take its log from another owner. Used in its process."""

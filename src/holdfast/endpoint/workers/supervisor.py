@@ -350,7 +350,7 @@ class Supervisor:
             # Any node may be the first to open the store of any worker, so the stores have nothing in common: readers
             # that read the queues of all workers as one find an epoch for all of them together.
             trusted = partial(agent.is_trusted, number)
-            noted = partial(agent.remember, number), partial(agent.want, number), agent.clock_ahead, agent.turn(number)
+            noted = partial(agent.remember, number), partial(agent.want, number), agent.clock_offset, agent.turn(number)
             return Worker(number, self._count, {}, is_restart, None, claims, trusted, *noted)
         epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
         first = tuple(partitions) if partitions is not None and number else None
