@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,38 @@ def test_unreadable_records_are_named_and_a_repair_keeps_or_saves_the_others(kil
     assert [line["offset"] for line in lines] == [n for n in range(lost[-1]) if n not in lost]
     assert lines[7]["body"] == body(7).decode()
     assert (killed / DAMAGED).exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "step"),
+    [(Path, "rename", 0), (Path, "unlink", 0), (Path, "rename", 1), (directory, "sync_directory", 0)],
+)
+def test_a_repair_killed_while_it_exchanges_files_continues_only_when_told(killed, monkeypatch, place, name, step):
+    spoil(killed, 170)
+    losses = repair_store(killed).gives_up
+    original, steps = getattr(place, name), count()
+
+    def kill(*arguments, **named):
+        if next(steps) == step:
+            raise KeyboardInterrupt
+        return original(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, kill)
+        with pytest.raises(KeyboardInterrupt):
+            repair_store(killed, do=True)
+    is_done = (killed / directory.ENGINE).exists() and (killed / DAMAGED).exists()
+    before = tree(killed)
+    shown = repair_store(killed)
+    assert tree(killed) == before, "nothing is done before it is told to"
+    assert shown.is_needed != is_done
+    if not (killed / DAMAGED).exists():
+        assert shown.gives_up == losses
+    assert is_done or shown.gives_up, "what is lost is never called nothing"
+    assert repair_store(killed, do=True) == shown
+    assert check_store(killed).problems == []
+    assert not (killed / NEW).exists()
+    assert not repair_store(killed).is_needed
 
 
 def test_an_outbox_of_which_a_record_cannot_be_read_is_not_repaired(tmp_path):
@@ -236,14 +269,6 @@ def test_a_table_of_which_nothing_can_be_read_is_beyond_repair(killed):
     assert check_store(killed).problems
     with pytest.raises(StoreFailed, match="cannot be repaired"):
         repair_store(killed, do=True)
-
-
-def test_a_repair_that_was_killed_between_its_two_renames_is_finished_by_the_next(killed):
-    spoil(killed, 170)
-    repair_store(killed, do=True)
-    (killed / directory.ENGINE).rename(killed / NEW)
-    assert not repair_store(killed, do=True).is_needed
-    assert check_store(killed).problems == []
 
 
 def test_what_a_store_promises_about_its_cursors_and_held_messages_is_checked(tmp_path):

@@ -212,7 +212,9 @@ def test_a_store_that_exists_is_not_created_again(filled, monkeypatch):
         RocksDBStore(filled)
     with pytest.raises(StoreFailed, match=r"cannot be created: .*Read-only"):
         RocksDBStore(filled / "other")
-    assert not repair_store(filled).is_needed  # shown without a write
+    before = tree(filled)
+    assert not repair_store(filled).is_needed
+    assert tree(filled) == before
     with pytest.raises(StoreFailed, match="cannot be opened for writing"):
         repair_store(filled, do=True)
 

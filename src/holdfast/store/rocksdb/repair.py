@@ -37,6 +37,10 @@ from holdfast.store.rocksdb.store import RocksDBStore
 
 NEW = "db.new"
 DAMAGED = "db.damaged"
+_EARLIER = (
+    f"what an earlier repair, which was killed before its last step, would have shown. The old files are in {DAMAGED}, "
+    f"or in the last {DAMAGED}.NUMBER."
+)
 
 
 class _Readable(RocksDBStore):
@@ -92,7 +96,10 @@ def repair_store(path: Path, *, do: bool = False) -> Repair:
     """
     require_store(path)
     with _owned(path) if do else _kept_shut(path):
-        _finish_exchange(path)
+        if not (path / directory.ENGINE).exists() and (path / NEW / "CURRENT").exists():
+            if do:
+                _finish_exchange(path)
+            return Repair([_EARLIER], is_needed=True)
         try:
             return _repair(path, do)
         except StoreDamaged as error:
@@ -343,13 +350,11 @@ def _exchange(path: Path) -> None:
     while old.exists():
         number += 1
         old = path / f"{DAMAGED}.{number}"
-    evidence.forget_note(path)
     (path / directory.ENGINE).rename(old)
-    (path / NEW).rename(path / directory.ENGINE)
-    directory.sync_directory(path)
+    _finish_exchange(path)
 
 
 def _finish_exchange(path: Path) -> None:
-    if not (path / directory.ENGINE).exists() and (path / NEW / "CURRENT").exists():
-        (path / NEW).rename(path / directory.ENGINE)
-        directory.sync_directory(path)
+    evidence.forget_note(path)  # it is about the old files
+    (path / NEW).rename(path / directory.ENGINE)
+    directory.sync_directory(path)
