@@ -94,22 +94,24 @@ def clear(place: Path) -> None:
 
 
 def clear_closed(place: Path, identity: Mapping[str, str]) -> int:
-    """Empty the cache of a log, unless a process has it open. Whatever else is there stays.
+    """Empty the cache of a log, unless a process has it open. Call it again if it fails.
 
     Returns:
         The bytes of its files.
 
     Raises:
         StoreLocked: A process has it open.
-        StoreFailed: The directory cannot be written.
+        StoreFormatError: It is something else, which stays.
+        StoreFailed: The directory cannot be read or written.
         OSError: The same.
     """
-    if _read(place) != dict(identity):
+    require_own(place, identity)  # also one that was forgotten but not emptied
+    if not (place / directory.ENGINE).exists():
         return 0
     lock = directory.DirectoryLock(place)
     try:
-        forget(place)  # first: the next opening empties what a killed process leaves
         size = sum(file.stat().st_size for file in (place / directory.ENGINE).rglob("*"))
+        forget(place)  # first: the next opening empties what a killed process leaves
         clear(place)
         return size
     finally:
