@@ -75,13 +75,16 @@ final class Saml {
         };
     }
 
-    /** Signed here: WSS4J 3 itself would digest with SHA-1, whatever the callback says. */
+    /**
+     * Signed here: WSS4J 3 itself would digest with SHA-1, whatever the callback says. In a document of its own: CXF's
+     * empty one is the same for all threads, and a signature fails if two of them sign at once.
+     */
     private static Element signed(Arguments arguments) {
         try {
             SamlAssertionWrapper assertion = new SamlAssertionWrapper(described(arguments));
             assertion.signAssertion("own", "secret", Security.keys(arguments), false, null,
                 WSConstants.RSA_SHA256, WSConstants.SHA256);
-            return assertion.toDOM(DOMUtils.getEmptyDocument());
+            return assertion.toDOM(DOMUtils.createDocument());
         } catch (WSSecurityException error) {
             throw new IllegalStateException(error);
         }
