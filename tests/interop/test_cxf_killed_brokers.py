@@ -36,10 +36,12 @@ SLOW, MANY = 1500, 7
 number of requests."""
 UNHURRIED = 8000
 """Milliseconds after which the client repeats a request: with WSS4J, CXF fails if its first exchange is still open."""
-VERSIONS = holdfast.Versions("1.1", "2005/08", "1.2")
-KILLED = cell(
-    peer="CXF", broker="broker", pattern="request/reply", service="slow", fault="Holdfast killed", versions=[VERSIONS]
+two_versions = pytest.mark.parametrize(
+    "versions",
+    [holdfast.Versions("1.0", "2004/08", "1.1"), holdfast.Versions("1.1", "2005/08", "1.2")],
+    ids=["rm10-soap11", "rm11-soap12"],
 )
+KILLED = cell(peer="CXF", broker="broker", pattern="request/reply", service="slow", fault="Holdfast killed")
 
 
 async def broker_process(context: AsyncExitStack, directory: Path, url: str, lines: str, tables: str) -> Any:
@@ -70,14 +72,15 @@ async def call_while_killed(caller: Caller, broker: Any, delivered: Any) -> None
     await caller.settle()
 
 
+@two_versions
 @both_kinds
 @KILLED
 @cell(role="both", setup="listener", network=LOSS)
 async def test_a_killed_broker_with_assertions_answers_every_request_to_a_slow_cxf(
-    cxf_with_saml: JavaPeer, tmp_path: Path, saml: str
+    cxf_with_saml: JavaPeer, tmp_path: Path, versions: holdfast.Versions, saml: str
 ) -> None:
     """The service posts its replies to the broker, each with an assertion."""
-    theirs = saml_words(tmp_path, VERSIONS, saml, interval=3000)
+    theirs = saml_words(tmp_path, versions, saml, interval=3000)
     told = {**theirs, "sleep": SLOW, "ordered": False, "proves": True, "user": "shop"}
     service = await served(cxf_with_saml, tmp_path / "log", **told)
     assertion(tmp_path, saml)
@@ -88,7 +91,7 @@ async def test_a_killed_broker_with_assertions_answers_every_request_to_a_slow_c
     async with AsyncExitStack() as context:
         behind = await context.enter_async_context(LossyProxy(service.url, LOSS, seed=5))
         back = await context.enter_async_context(LossyProxy(NOWHERE, LOSS, seed=8))
-        said = lines_of({**forwarder_words(VERSIONS), "address": back.url})
+        said = lines_of({**forwarder_words(versions), "address": back.url})
         said += f'\nsecurity = {{ assertion = "{tmp_path / "alice.xml"}" }}'
         broker = await broker_process(context, tmp_path, behind.url, said, tables)
         back.target = broker.url
@@ -123,30 +126,33 @@ def symmetric_forwarder(directory: Path, proof: Proof, own: Issued, peer: Issued
     return f"security = {{ {user}, symmetric = {{ {key} }} }}"
 
 
-async def symmetric_caller(cxf: JavaPeer, directory: Path, proof: Proof, url: str) -> Caller:
+async def symmetric_caller(
+    cxf: JavaPeer, directory: Path, versions: holdfast.Versions, proof: Proof, url: str
+) -> Caller:
     """A client that obeys the policy of the broker. It has a WSDL with operations, which the broker has not."""
     shop = Shop(directory / "described", processors=[validator(directory, proof, confirm=False)])
     async with running_destination(shop.app) as described:
-        setup = await obedient(directory, described, VERSIONS, at=url, interval=UNHURRIED)
+        setup = await obedient(directory, described, versions, at=url, interval=UNHURRIED)
     caller = await connected(cxf, url, "echo", decoupled=False, **setup)
     await caller.call(1, 1)  # CXF does not repeat a request for a token
     return caller
 
 
+@two_versions
 @every_proof
 @KILLED
 @cell(role="both", network="20 % of requests and answers lost; behind the broker, 20 % of requests lost")
 async def test_a_broker_with_symmetric_keys_is_killed_between_calls_to_a_slow_cxf(
-    cxf: JavaPeer, tmp_path: Path, proof: Proof
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, proof: Proof
 ) -> None:
-    theirs = {**demanding(tmp_path, VERSIONS, proof), "sleep": SLOW, "ordered": False}
+    theirs = {**demanding(tmp_path, versions, proof), "sleep": SLOW, "ordered": False}
     service = await served(cxf, tmp_path / "log", **theirs)
     async with AsyncExitStack() as context:
         behind = await context.enter_async_context(LossyProxy(service.url, Faults(lose_request=0.2), seed=5))
-        said = f"{lines_of(forwarder_words(VERSIONS))}\n{symmetric_forwarder(tmp_path, proof, OURS, CXF)}"
+        said = f"{lines_of(forwarder_words(versions))}\n{symmetric_forwarder(tmp_path, proof, OURS, CXF)}"
         broker = await broker_process(context, tmp_path, behind.url, said, symmetric_tables(tmp_path, proof))
         before = await context.enter_async_context(LossyProxy(broker.url, CLEAN, seed=8))
-        caller = await symmetric_caller(cxf, tmp_path, proof, before.url)
+        caller = await symmetric_caller(cxf, tmp_path, versions, proof, before.url)
         before.faults = LOSS
         for number in range(2, MANY):
             await caller.call(number, number)
@@ -160,11 +166,12 @@ async def test_a_broker_with_symmetric_keys_is_killed_between_calls_to_a_slow_cx
     assert sorted(service.delivered("echo")) == list(range(1, MANY + 1))
 
 
+@two_versions
 @every_proof
 @KILLED
 @cell(role="destination", network=LOSS)
 async def test_a_broker_with_symmetric_keys_is_killed_before_a_slow_service_and_goes_on(
-    cxf: JavaPeer, tmp_path: Path, proof: Proof
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, proof: Proof
 ) -> None:
     shop = Shop(tmp_path / "inbox", SLOW / 1000, processors=[validator(tmp_path, proof)])
     async with AsyncExitStack() as context:
@@ -173,7 +180,7 @@ async def test_a_broker_with_symmetric_keys_is_killed_before_a_slow_service_and_
         said = symmetric_forwarder(tmp_path, proof, CXF, OURS)
         broker = await broker_process(context, tmp_path, behind.url, said, symmetric_tables(tmp_path, proof))
         before = await context.enter_async_context(LossyProxy(broker.url, CLEAN, seed=8))
-        caller = await symmetric_caller(cxf, tmp_path, proof, before.url)
+        caller = await symmetric_caller(cxf, tmp_path, versions, proof, before.url)
         before.faults = LOSS
         await call_while_killed(caller, broker, shop.numbers.copy)
         assert before.counts.lost > 0 and behind.counts.lost > 0
