@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
 from typing import Any
 
+import pytest
 from asked import Endpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.commit import GroupCommit
+from holdfast.core.commit import GroupCommit, changing
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.messages import ANONYMOUS_EPR, Offer
+from holdfast.core.protocol import RMProtocol
 from holdfast.core.sending.outboxes.records import replies_queue
+from holdfast.core.sinks.staging import Sinks
+from holdfast.core.steering import Steering
+from holdfast.exceptions import ConfigurationError, StoreFailed
 
 
 class Sequence:
@@ -124,3 +130,45 @@ def test_where_a_sequence_of_an_older_store_lives_is_said_when_it_is_recovered()
     again.settle()
     assert again.store.load().homes == homes
     assert not again.restart().protocol.wants_commit
+
+
+UNMARKED = {
+    # Calls of the engine, where every error ends the endpoint, and calls that change nothing.
+    RMProtocol: {
+        "batch_durable",
+        "deadline",
+        "pump",
+        "received",
+        "records_read",
+        "recover",
+        "restored",
+        "save_progress",
+        "stop",
+        "take_batch",
+        "take_effects",
+    },
+    Sinks: {"deadline", "is_published", "pump", "recover", "restored", "sink", "use"},
+    Steering: {"check_deletable", "forwarders_behind", "position", "would_drop"},
+}
+
+
+@pytest.mark.parametrize("kind", UNMARKED, ids=lambda kind: kind.__name__)
+def test_each_call_that_changes_the_core_ends_the_endpoint_if_it_fails(kind: type) -> None:
+    public = {name: one for name, one in vars(kind).items() if isfunction(one) and not name.startswith("_")}
+    assert {name for name, one in public.items() if not hasattr(one, "__wrapped__")} == UNMARKED[kind]
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), StoreFailed("not of a caller"), ConfigurationError("refused")])
+def test_every_error_except_a_refusal_ends_the_endpoint_and_reaches_the_caller(error: Exception) -> None:
+    class Part:
+        commit = GroupCommit()
+
+        @changing
+        def change(self) -> None:
+            raise error
+
+    failures: list[Exception] = []
+    Part.commit.fail = failures.append
+    with pytest.raises(type(error)):
+        Part().change()
+    assert failures == ([] if isinstance(error, ConfigurationError) else [error])

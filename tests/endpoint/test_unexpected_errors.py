@@ -10,22 +10,26 @@ import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
+import httpx
 import pytest
 from waiting import until
 
-from holdfast import Destination, Message, RetransmissionPolicy, Source, SourcePolicy
+from holdfast import Destination, DestinationHTTP, Message, RetransmissionPolicy, Source, SourcePolicy
 from holdfast.core import events
+from holdfast.core.commit import changing
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes import decoder
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
-from holdfast.exceptions import HoldfastError, StoreFailed
+from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed
 from holdfast.testing.ports import free_ports
 
 PLAIN, ASYNC = "urn:test:plain", "urn:test:async"
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
+XML = {"content-type": "text/xml"}
 MESSAGES = [(f"urn:m:{number}", (PLAIN, ASYNC)[number % 2], number % 3 == 0) for number in range(6)]
 """MessageID, action, and whether it is a request."""
 
@@ -99,12 +103,14 @@ def break_call(owner: Any, name: str) -> None:
     """Let the first call of a method from now on raise an error when its work is done."""
     usual = getattr(owner, name)
 
-    def broken(*arguments: Any, **options: Any) -> None:
+    def broken(_owner: Any, *arguments: Any, **options: Any) -> None:
         setattr(owner, name, usual)
         usual(*arguments, **options)
         raise Bug(name)
 
-    setattr(owner, name, broken)
+    # An error in the call itself, within its mark if it has one.
+    is_marked = hasattr(usual, "__wrapped__")
+    setattr(owner, name, MethodType(changing(broken) if is_marked else broken, owner))
 
 
 EFFECTS = [
@@ -198,6 +204,55 @@ async def test_an_error_while_an_envelope_is_read_defers_that_message_only(
         await sides["program"].flush()
         await until(lambda: len(case.handled) == len(MESSAGES))
     assert caplog.text.count("envelope.unreadable") == 4 and "endpoint.failed" not in caplog.text
+
+
+@pytest.mark.parametrize("least", [1, 10_000_000], ids=["read in the thread", "read in the loop"])
+async def test_an_error_before_the_core_defers_that_message_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, least: int
+) -> None:
+    case, failures = Case(tmp_path), iter(range(4))
+    monkeypatch.setattr(decoder, "OFF_LOOP", least)
+    async with case.running() as sides, asyncio.timeout(120):
+        pauses = sides["destination"].reception._sender.pauses
+        usual = pauses.heard
+
+        def broken(*arguments: Any) -> None:
+            if next(failures, None) is not None:
+                raise Bug("heard")
+            usual(*arguments)
+
+        pauses.heard = broken
+        await asyncio.gather(*(case.send(sides["program"], *message) for message in MESSAGES))
+        await sides["program"].flush()
+        await until(lambda: len(case.handled) == len(MESSAGES))
+    assert next(failures, None) is None and "endpoint.failed" not in caplog.text
+
+
+@pytest.mark.parametrize("given", [KeyError("no policy"), None], ids=["raises", "returns no policy"])
+async def test_what_policy_for_does_wrong_stops_nothing(given: object, caplog: pytest.LogCaptureFixture) -> None:
+    def policy_for(_address: str) -> Any:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    http = DestinationHTTP(policy=QUICK, policy_for=policy_for)
+    assert http.policy_of("http://127.0.0.1:1/", "") is QUICK and "policy.not_given" in caplog.text
+
+
+async def test_an_error_in_a_call_of_the_data_plane_ends_the_endpoint(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    async with case.running() as sides, asyncio.timeout(120):
+        running = sides["destination"]
+        with pytest.raises(ConfigurationError):  # a refusal is the caller's alone
+            await running.readers["inbox"].advance("own/cursor", {})
+        assert running.engine.failure is None
+        break_call(running.queue, "_look_again")
+        with pytest.raises(Bug):
+            await running.readers["inbox"].advance("spark", {0: 0})
+        assert running.engine.health().message.startswith("an unexpected error ended the endpoint")
+        async with httpx.AsyncClient() as client:
+            answer = await client.post(f"http://127.0.0.1:{case.port}/", content=b"<a/>", headers=XML)
+        assert (answer.status_code, answer.text) == (503, "The endpoint has ended; nothing is accepted.\n")
 
 
 async def test_what_a_programs_callback_or_transport_raises_stops_no_message(

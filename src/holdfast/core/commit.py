@@ -9,15 +9,51 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from holdfast.core.records import Batch, Snapshot, State
+from holdfast.exceptions import ConfigurationError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Saved(Protocol):
     """A Sequence, or another object that is saved as a whole."""
 
     def to_state(self) -> State: ...
+
+
+class Committing(Protocol):
+    """An object that puts its changes into a commit."""
+
+    @property
+    def commit(self) -> GroupCommit: ...
+
+
+C = TypeVar("C", bound=Committing)
+
+
+def changing(call: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
+    """Mark a call of the shell that changes the state of the core: an unexpected error in it ends the endpoint.
+
+    The state is unknown after it: a message may count as received that is in no batch. So nothing more is committed or
+    acknowledged, and the next start recovers from the store. A ``ConfigurationError`` refuses the call before any
+    change, so it is the caller's alone.
+    """
+
+    @wraps(call)
+    def changed(self: C, /, *args: P.args, **options: P.kwargs) -> R:
+        try:
+            return call(self, *args, **options)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            self.commit.fail(error)
+            raise
+
+    return changed
 
 
 class Opened:
@@ -30,6 +66,8 @@ class GroupCommit:
     """The open batch, and the batches that the store is writing."""
 
     def __init__(self) -> None:
+        self.fail: Callable[[Exception], None] = lambda _error: None
+        """Called with an unexpected error in a call that is :func:`changing`. The shell sets it."""
         self.batch = Batch()
         self.opened = Opened()
         """Token of the open batch, a new one for each batch."""

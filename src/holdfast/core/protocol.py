@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from holdfast.core.commit import GroupCommit
+from holdfast.core.commit import GroupCommit, changing
 from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
 from holdfast.core.faults import not_understood, refusal
 from holdfast.core.forwarding.forwarded_requests import ForwardedRequests
@@ -238,10 +238,12 @@ class RMProtocol:
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
+    @changing
     def submit(self, outbox: Outbox, record: Record, now: float) -> int:
         """Append an outbound message to an outbox, and return its offset. ``Submitted`` follows once it is durable."""
         return outbox.submit(record)
 
+    @changing
     def end_inbound(self, identifier: str, now: float, *, terminate: bool = False) -> bool:
         """Close or terminate an inbound Sequence on this side's initiative, and return whether it was open."""
         destination = self.inbound.destinations.get(identifier)
@@ -252,6 +254,7 @@ class RMProtocol:
 
     # --- messages -------------------------------------------------------------------------------------------------
 
+    @changing
     def receive(
         self,
         envelope: Envelope,
@@ -316,6 +319,7 @@ class RMProtocol:
         if envelope.terminates:
             self.ending.terminate_beside(envelope.terminates, now)
 
+    @changing
     def refuse(self, envelope: Envelope, fault: Fault, back_channel: BackChannel) -> None:
         """Reject a message: process no part of it, and answer it with the fault."""
         self.answering.fault(envelope, fault, back_channel)
@@ -324,10 +328,12 @@ class RMProtocol:
         """Process the peer's answer to a transmission: a message, or None for an empty 200 or 202."""
         self.received_together([(sent, envelope)], now)
 
+    @changing
     def received_together(self, answers: list[tuple[Transmit, Envelope | None]], now: float) -> None:
         """Process several answers that arrived together; see :meth:`received`."""
         self.hearing.answers(answers, now)
 
+    @changing
     def failed(
         self,
         sent: Transmit,
@@ -356,6 +362,7 @@ class RMProtocol:
         self.acknowledging.failed(sent, now)
         self.outbound.context.pollers.failed(sent, now)
 
+    @changing
     def reply_unproven(self, envelope: Envelope, reason: str, now: float, origin: Origin) -> None:
         """Process the headers of a reply that is too large to check who sent it. Nothing in them counts as received.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from holdfast.core.commit import changing
 from holdfast.core.events import Incident
 from holdfast.core.forwarding.forwarded_requests import tell_requesters
 from holdfast.core.policy import Delivery
@@ -58,7 +59,7 @@ class Steering:
     def __init__(self, protocol: RMProtocol) -> None:
         self._protocol = protocol
         self._outbound = protocol.outbound
-        self._commit = protocol.commit
+        self.commit = protocol.commit
 
     def _tell(self, told: Incident, **detail: object) -> None:
         told.detail = detail
@@ -66,6 +67,7 @@ class Steering:
 
     # --- inbound Sequences ----------------------------------------------------------------------------------------
 
+    @changing
     def suspend_inbound(self, destination: RMDestination, reason: str) -> None:
         """Accept no new message of the Sequence until :meth:`resume_inbound`. Without a reason, an earlier one stays.
 
@@ -81,9 +83,10 @@ class Steering:
                 f"the Sequence {destination.identifier} has ended", remedy="An ended Sequence cannot be suspended."
             )
         destination.suspended = reason or destination.suspended or ""
-        self._commit.save(destination.identifier, destination)
+        self.commit.save(destination.identifier, destination)
         self._tell(Incident("sequence.suspended", destination.identifier), reason=destination.suspended)
 
+    @changing
     def resume_inbound(self, destination: RMDestination) -> None:
         """Accept messages of the Sequence again. Its source retransmits the messages that were not accepted.
 
@@ -95,11 +98,12 @@ class Steering:
                 f"the Sequence {destination.identifier} is not suspended", remedy="There is nothing to resume."
             )
         destination.suspended = None
-        self._commit.save(destination.identifier, destination)
+        self.commit.save(destination.identifier, destination)
         self._tell(Incident("sequence.resumed", destination.identifier))
 
     # --- outbound Sequences, their outboxes -----------------------------------------------------------------------
 
+    @changing
     def suspend(self, outbox: Outbox, reason: str) -> None:
         """Send nothing of the outbox until :meth:`resume`. The outbox still processes acknowledgements.
 
@@ -121,6 +125,7 @@ class Steering:
         outbox.ready()  # requesters wait
         self._tell(Incident("sending.suspended"), key=outbox.key, reason=reason)
 
+    @changing
     def resume(self, outbox: Outbox, now: float) -> None:
         """Resume a suspended outbox.
 
@@ -137,9 +142,10 @@ class Steering:
             raise NotSteered(f"{outbox.key!r} is not suspended", remedy="There is nothing to resume.")
         outbox.resume(outbox.lifecycle.choices, now)
         if outbox.source is not None:
-            self._commit.save(outbox.source.local_id, outbox.source)
+            self.commit.save(outbox.source.local_id, outbox.source)
         self._tell(Incident("sending.resumed"), key=outbox.key)
 
+    @changing
     def end_outbound(self, outbox: Outbox, now: float, *, terminate: bool = False) -> None:
         """End the current Sequence of an outbox. Another Sequence carries the messages that follow.
 
@@ -162,10 +168,11 @@ class Steering:
             # An earlier run may have transmitted up to the mark: those numbers must be acknowledged first.
             left = max(source.numbers.highest_sent, min(source.numbers.sent_before, source.numbers.available))
             source.numbers.limit = min(source.numbers.limit, left)  # it ends like a Sequence without free numbers
-            self._commit.save(source.local_id, source)
+            self.commit.save(source.local_id, source)
         self._tell(Incident("sequence.ended_by_operator", source.identifier), key=outbox.key, terminated=terminate)
         outbox.ready()
 
+    @changing
     def reset(self, outbox: Outbox, offset: int, now: float) -> int:
         """Move an outbox forward or back to ``offset``, and return its new offset.
 
@@ -204,7 +211,7 @@ class Steering:
             self._give_up_sequence(outbox, outbox.records.in_doubt(offset), now)
         outbox.records.leave_out(outbox.records.first, offset - 1)
         if outbox.source is not None:
-            self._commit.save(outbox.source.local_id, outbox.source)
+            self.commit.save(outbox.source.local_id, outbox.source)
         outbox.records.save_place(now)
 
     def _give_up_sequence(self, outbox: Outbox, in_doubt: int, now: float) -> None:
@@ -217,6 +224,7 @@ class Steering:
         if in_doubt and not outbox.lifecycle.stopped and not allows_duplicates:
             outbox.stop(GIVEN_UP, f"{in_doubt} messages of its Sequence may have arrived", now)
 
+    @changing
     def delete(self, outbox: Outbox, now: float) -> int:
         """Delete a forwarder's outbox and its Sequence.
 
@@ -264,6 +272,7 @@ class Steering:
 
     # --- cursors of handlers and readers --------------------------------------------------------------------------
 
+    @changing
     def replay(self, queue: Queue, partition: int, offset: int, now: float) -> int:
         """Deliver every record from ``offset`` on to the handlers again, and return their cursor's offset.
 
@@ -291,6 +300,7 @@ class Steering:
         self._tell(Incident("handlers.rewound"), queue=queue.name, partition=partition, now=stands)
         return stands
 
+    @changing
     def reset_reader(self, queue: Queue, name: str, partition: int, offset: int, now: float) -> int:
         """Move a reader's cursor forward or back, and return its new offset.
 
@@ -333,6 +343,7 @@ class Steering:
         outbox = self._outbound.outboxes.get(name.removeprefix("outbound/")) if cursor.is_outbound else None
         return outbox.records.first if outbox is not None else cursor.offsets[partition]
 
+    @changing
     def tell_requesters(
         self,
         outbox: Outbox,
@@ -354,6 +365,7 @@ class Steering:
             if one.records.queue is queue and one.records.partition == partition and one.records.first < below
         ]
 
+    @changing
     def give_up(self, queue: Queue, partition: int, records: list[tuple[int, Record]], now: float) -> int:
         """Discard these records in the handlers, and return their number.
 
@@ -364,6 +376,7 @@ class Steering:
             return 0
         return handling.give_up(partition, records, now)
 
+    @changing
     def purge(self, queue: Queue, below: Mapping[int, int]) -> None:
         """Delete the records of each partition below its offset that no handler or forwarder needs; see
         :meth:`Queue.purge`."""

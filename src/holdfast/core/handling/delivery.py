@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from holdfast.core.commit import changing
 from holdfast.core.events import Handle, Incident, ReadWanted
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
 from holdfast.core.handling.running_handlers import RunningHandlers
@@ -103,7 +104,7 @@ class HandlerSchedule:
         self.cursors: list[HandlerCursor] = []
         self._sequences = sequences
         self._replies = replies
-        self._commit = sequences.commit
+        self.commit = sequences.commit
         self._effects = sequences.effects
         self.is_at_most_once = sequences.policy.assurance.delivery is Delivery.AT_MOST_ONCE
         """Whether no handler may get a message twice."""
@@ -281,7 +282,7 @@ class HandlerSchedule:
         cursor.give_up_on(offset)
         line.marked.add(offset)
         self._save(partition, now)
-        self._commit.then(partial(self._marked, handle))
+        self.commit.then(partial(self._marked, handle))
 
     def _marked(self, handle: Handle, now: float) -> None:
         self._effects.append(handle)
@@ -321,7 +322,7 @@ class HandlerSchedule:
                 become durable in this order, and ``batch_durable`` is called for each.
         """
         # The handler's own transaction commits this batch, so nothing of other messages may be in it.
-        before = self._commit.take() if self._commit.is_wanted else None
+        before = self.commit.take() if self.commit.is_wanted else None
         if self._is_letter(handle):
             self.letters.discard(handle.offset)
         else:
@@ -329,8 +330,8 @@ class HandlerSchedule:
             self._replies.reply(handle.record, reply, now)
             self._save(handle.partition, now)
         # The next record of its Sequence follows only then: the effects that it relies on are in that batch.
-        self._commit.then(partial(self._alone_durable, handle))
-        return before, self._commit.take()
+        self.commit.then(partial(self._alone_durable, handle))
+        return before, self.commit.take()
 
     def _alone_durable(self, handle: Handle, now: float) -> None:
         if self._is_letter(handle):
@@ -419,10 +420,11 @@ class HandlerSchedule:
 
     # --- dead letters to retry ------------------------------------------------------------------------------------
 
+    @changing
     def retry(self, letter: int | None = None) -> int:
         """Retry a dead letter, or all, once the request is durable; return their count."""
         count = self.letters.ask(letter)
-        self._commit.then(self._begin)
+        self.commit.then(self._begin)
         return count
 
     # --- the operator's decisions ---------------------------------------------------------------------------------
@@ -436,7 +438,7 @@ class HandlerSchedule:
         cursor.rewind(max(offset, self.queue.partitions[partition].first))
         self.queue.put_cursor(HANDLER, partition, cursor.floor, now, cursor.to_state())
         self._fill(partition, now)
-        self._commit.then(self._begin)
+        self.commit.then(self._begin)
 
     def give_up(self, partition: int, records: list[tuple[int, Record]], now: float) -> int:
         """Discard these records and answer their requesters; return how many.
@@ -452,7 +454,7 @@ class HandlerSchedule:
         self._ready[partition] = None
         self._save(partition, now)
         self._fill_all(partition, now)
-        self._commit.then(self._begin)
+        self.commit.then(self._begin)
         return count
 
     def _is_letter(self, handle: Handle) -> bool:
@@ -464,7 +466,7 @@ class HandlerSchedule:
             return
         self._retrying = letter
         # The request must be durable before the retry, so that a crash in between only delays it.
-        self._commit.then(partial(self._want_letter, letter))
+        self.commit.then(partial(self._want_letter, letter))
 
     def _want_letter(self, letter: int, now: float) -> None:
         self._effects.append(ReadWanted(self.letters.name, 0, letter, letter + 1, partial(self._letter_read, letter)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from holdfast.core.commit import changing
 from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.queues.queue import Queue
@@ -147,6 +148,7 @@ class DeadLetters(Queue):
             self._asked.discard(letter + 1)
             self._save()
 
+    @changing
     def discard(self, letter: int | None = None) -> int:
         """Complete one dead letter, or every one, as handled or discarded, and return how many were pending."""
         given_up = [(letter, letter + 1)] if letter is not None and self.is_there(letter) else []

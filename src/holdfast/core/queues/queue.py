@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from holdfast.core.commit import GroupCommit
+from holdfast.core.commit import GroupCommit, changing
 from holdfast.core.events import Effect
 from holdfast.core.queues.cursors import OUTBOUND, Cursor, Cursors, check_reader
 from holdfast.core.queues.deletion import TRIM_EVERY, Deletion
@@ -58,6 +58,11 @@ class Queue:
         self._keeping: RetentionEnforcement | None = None
         self._deciding: RetentionEnforcement | None = None
         """The enforcement of the retention while it decides when records are deleted; None: the cursors decide."""
+
+    @property
+    def commit(self) -> GroupCommit:
+        """The commit that receives its changes, once it has joined."""
+        return self.records.commit
 
     def join(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
         """Set the commit and the list that receive its changes and effects, and the function that reads the store."""
@@ -149,6 +154,7 @@ class Queue:
             self.deletion.trim(partition)
         return stands
 
+    @changing
     def advance(self, name: str, offsets: dict[int, int], now: float) -> dict[int, int]:
         """Move a reader's cursor in the given partitions, and return its position in every partition.
 
@@ -201,6 +207,7 @@ class Queue:
         self.cursors.remove(name)
         self._look_again(now)
 
+    @changing
     def drop_cursor(self, name: str, now: float) -> bool:
         """Delete a reader's cursor, and return whether it existed. Records that the retention keeps remain."""
         cursor = self.cursors.get(name)

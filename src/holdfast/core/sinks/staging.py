@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from holdfast.core.commit import GroupCommit
+from holdfast.core.commit import GroupCommit, changing
 from holdfast.core.events import Effect
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.queues.queue import Queue
@@ -64,7 +64,7 @@ class Sinks:
         """The known sinks, by name."""
         self.rows_published = 0
         """Rows published since this process began."""
-        self._commit = commit
+        self.commit = commit
         self._effects = effects
         self._queues = queues
         self._inbound = inbound
@@ -117,6 +117,7 @@ class Sinks:
         check_follows(batch, sink.last, sink.is_sure)
         return False
 
+    @changing
     def stage(self, batch: Batch, token: str, start: int, block: Block, now: float) -> bool:
         """Stage rows of a part, with the open batch. A part may take several consecutive calls.
 
@@ -176,6 +177,7 @@ class Sinks:
 
     # --- requests of the driver -----------------------------------------------------------------------------------
 
+    @changing
     def publish(
         self, batch: Batch, tokens: Sequence[str], rows: int, now: float, attempt: str = "", *, is_final: bool = False
     ) -> Published:
@@ -214,7 +216,7 @@ class Sinks:
         self._save(sink)
         self.rows_published += rows
         # Rows move only once it is durable, or readers could see what a crash takes back.
-        self._commit.then(partial(self.moves.go_on, sink))
+        self.commit.then(partial(self.moves.go_on, sink))
         self._tell(sink, "sink.batch_published", level="debug", batch=batch.number, rows=rows)
         return Published(True, rows, attempt)
 
@@ -247,6 +249,7 @@ class Sinks:
             raise NotStaged(Why.COUNT, f"the parts of batch {batch.number} contain {found} rows, not {rows}", remedy)
         return [part for part in parts if part.staged]
 
+    @changing
     def discard(self, name: str, tokens: Iterable[str]) -> int:
         """Discard the staged, unpublished parts with these tokens; return how many."""
         sink = self.sinks.get(name)
@@ -278,6 +281,7 @@ class Sinks:
             raise NoSuchSink(f"the sink {name[:200]!r} does not exist", remedy="List the sinks with holdfast sinks.")
         return sink
 
+    @changing
     def bind(self, name: str, query: str, after: int | None = None) -> Sink:
         """Bind a sink to another query, and drop the parts that the old one staged.
 
@@ -321,6 +325,7 @@ class Sinks:
         self._tell(sink, "sink.bound", level="warning", query=query, before=sink.query)
         sink.query = query
 
+    @changing
     def forget(self, name: str) -> None:
         """Forget a sink and its staged rows; published rows still reach their queues.
 

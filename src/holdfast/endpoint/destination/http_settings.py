@@ -9,6 +9,7 @@ from holdfast.core.policy import SourcePolicy, StagingPolicy
 from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.endpoint.envelopes.transport_facts import Keeper
+from holdfast.endpoint.logs import LineLimit, log
 from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.http.exchange import HTTPLimits
 from holdfast.settings import check_callable
@@ -36,7 +37,8 @@ class DestinationHTTP(HTTPSettings):
             (MTOM), instead of in base64. None: if the request had some, or the WSDL's policy demands MTOM.
         policy: Limits and timers for the messages that the destination sends: replies and acknowledgements to
             addressable peers.
-        policy_for: Returns the policy for an address; None: ``policy`` for every address.
+        policy_for: Returns the policy for an address; None: ``policy`` for every address. The log reports an error that
+            it raises, and ``policy`` applies.
 
     Raises:
         ConfigurationError: A value is not valid.
@@ -52,7 +54,16 @@ class DestinationHTTP(HTTPSettings):
     policy_for: Callable[[str], SourcePolicy] | None = None
 
     def policy_of(self, address: str, _key: str) -> SourcePolicy:
-        return self.policy if self.policy_for is None else self.policy_for(address)
+        if self.policy_for is None:
+            return self.policy
+        try:
+            policy = self.policy_for(address)
+            check_class("the result of policy_for", policy, SourcePolicy, optional=False)
+        except Exception as error:  # the program's own, for an address that a peer has named
+            if (left_out := _FAILURES.admit()) is not None:
+                log.error("policy.not_given", address=address, left_out=left_out, exc_info=error)
+            return self.policy
+        return policy
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,4 +79,5 @@ class DestinationHTTP(HTTPSettings):
             object.__setattr__(self, name, given)
 
 
+_FAILURES = LineLimit()
 _KINDS = {"limits": HTTPLimits, "envelopes": Limits, "staging": StagingPolicy, "policy": SourcePolicy}

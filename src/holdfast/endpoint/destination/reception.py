@@ -20,7 +20,7 @@ from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.chain import pass_on
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes
-from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
+from holdfast.endpoint.envelopes.http_media import HAS_ENDED, put_off_after_bug, refuse_unless_soap
 from holdfast.endpoint.envelopes.transport_facts import Keeper
 from holdfast.endpoint.sending.parties import origin_of
 from holdfast.endpoint.sending.sender import Sender
@@ -110,7 +110,8 @@ class Reception:
         if self.router is None or refusal is not None or envelope.sequence is None or envelope.control is not None:
             self._take_routed(exchange, envelope, refusal)
         elif (routed := self.router.at_once(envelope)) is None:
-            self.envelopes.aside(partial(self.router, envelope), partial(self._routed, exchange, envelope))
+            then, failed = partial(self._routed, exchange, envelope), partial(put_off_after_bug, exchange)
+            self.envelopes.aside(partial(self.router, envelope), then, failed)
         else:
             self._routed(exchange, envelope, routed)
         sequences = self._engine.protocol.sequences
@@ -135,8 +136,7 @@ class Reception:
             self._sender.pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             if self.envelopes.tracing is not None and envelope.sequence is not None and envelope.control is None:
                 self.envelopes.tracing.accepting(exchange, envelope, protocol.commit)
-            with self._engine.guard:
-                protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
+            protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
         else:
             protocol.refuse(envelope, refusal, back_channel)
         self._engine.touch()
@@ -144,8 +144,7 @@ class Reception:
     def hear(self, envelope: Envelope, origin: Origin) -> None:
         """Process acknowledgements and acknowledgement requests that another process received and answers."""
         if self._engine.failure is None:
-            with self._engine.guard:
-                self._engine.protocol.receive(envelope, None, self._engine.clock(), origin=origin)
+            self._engine.protocol.receive(envelope, None, self._engine.clock(), origin=origin)
             self._engine.touch()
 
 
@@ -184,11 +183,11 @@ def refuse(exchange: Exchange, why: bytes, seconds: int = 5) -> None:
 
 
 def refuse_after_failure(exchange: Exchange) -> None:
-    """Answer a request that this process cannot process any longer, because its store failed.
+    """Answer a request that this process cannot process any longer, because its endpoint has ended.
 
     The process that relays it finds the present owner, which knows what the failed one stored.
     """
     if exchange.is_relayed:
         exchange.respond(421)
     else:
-        refuse(exchange, b"The store failed; nothing is accepted.\n")
+        refuse(exchange, HAS_ENDED)

@@ -13,7 +13,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, ParamSpec
 
 from holdfast.core.events import Effect, ReadWanted
@@ -61,24 +61,6 @@ def new_identifier() -> str:
     return uuid.uuid4().urn
 
 
-class Guard:
-    """Fails the endpoint with an unexpected error in its block, and raises the error again.
-
-    The state of the core is unknown after it: a message may count as received that is in no batch. So nothing more is
-    committed or acknowledged, and the next start recovers from the store.
-    """
-
-    def __init__(self, fail: Callable[[BaseException], None]) -> None:
-        self._fail = fail
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _type: object, error: BaseException | None, _traceback: TracebackType | None) -> None:
-        if isinstance(error, Exception) and not isinstance(error, HoldfastError):
-            self._fail(error)
-
-
 class Engine:
     """One running protocol.
 
@@ -99,8 +81,7 @@ class Engine:
         self.store = store
         self.clock = clock or Clock()
         self.failure: BaseException | None = None
-        self.guard = Guard(self.fail)
-        """Put every call into the core that changes its state into a block of this, except those of an operator."""
+        self._is_bug = False
         self._carry_out = carry_out
         self._on_failed = on_failed
         self._commits: Commits | None = None
@@ -173,6 +154,7 @@ class Engine:
             policies=policies,
             rules=rules or MessageRules(tell=passed_on),
         )
+        self.protocol.commit.fail = self.fail
         durable, read = self.ending(self._durable), self.ending(self._read)
         self._commits = Commits(self.store, self.protocol, self.clock, self.turn, durable, self.fail)
         self._reading = StoreReads(self.store, self._loop, read, self.fail)
@@ -377,6 +359,7 @@ class Engine:
         if self.failure is None:
             if not isinstance(error, StoreError):
                 log.critical("endpoint.failed", why="an unexpected error, which is a bug", exc_info=error)
+                self._is_bug = True
                 bug, error = error, StoreFailed(f"an unexpected error ended the endpoint: {brief(error)}", remedy=_BUG)
                 error.__cause__ = bug
             self.failure = error
@@ -396,10 +379,13 @@ class Engine:
             self._idle = None
 
     def health(self) -> HoldfastError | None:
-        """Return an error if the store has failed, accepts no new messages for now, or does not answer; else None."""
+        """Return an error if the endpoint has ended, or the store accepts no messages for now or does not answer."""
         if self.failure is not None:
-            return StoreFailed(f"the store failed: {message_of(self.failure)}", remedy=repair_of(self.failure))
+            return StoreFailed(self._ending(self.failure), remedy=repair_of(self.failure))
         return None if self._watch is None else self._watch.problem()
+
+    def _ending(self, failure: BaseException) -> str:
+        return message_of(failure) if self._is_bug else f"the store failed: {message_of(failure)}"
 
     @property
     def needs_restart(self) -> bool:
@@ -417,7 +403,7 @@ class Engine:
             raise StoreDamaged(self.failure.message, remedy=self.failure.remedy) from self.failure
         if self.failure is not None:
             raise StoreFailed(
-                f"the store failed: {clause(message_of(self.failure))}; later messages were not accepted",
+                f"{clause(self._ending(self.failure))}; later messages were not accepted",
                 remedy=f"{repair_of(self.failure)} Acknowledged messages are stored.",
             ) from self.failure
 

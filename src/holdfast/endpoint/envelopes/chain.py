@@ -30,6 +30,7 @@ from holdfast.exceptions import (
 )
 from holdfast.settings import brief_value
 from holdfast.wire import parse_element
+from holdfast.wire.limits import DEFAULT, Limits
 
 REFUSED, PUT_OFF, FAILED = "message.rejected_by_processor", "message.deferred_by_processor", "processor.failed"
 """Incidents: the message itself is invalid; it must wait; the processor has a bug."""
@@ -52,6 +53,11 @@ _OWNERS: dict[Role, tuple[str, str]] = {
 }
 """What processors with the same header block do with it, and what to do instead."""
 _NAME = re.compile(r"\{[^{}\s]*\}[^{}\s:]+")
+
+
+def most_bytes_of(limits: Limits) -> int:
+    """Return the maximum size of a protected message: a low limit for peers' messages is none for ours."""
+    return max(limits.max_bytes, DEFAULT.max_bytes)
 
 
 class Chain:

@@ -31,6 +31,8 @@ tenth of a millisecond.
 
 T = TypeVar("T")
 Outcome = Envelope | EnvelopeError | ProcessorError
+Failed = Callable[[Exception], None]
+"""Receives an unexpected error in a call for what a thread has read, which has no caller to raise it to."""
 Opening = Callable[[Envelope, bytes], bytes]
 """Returns what to read instead of an envelope in these bytes; or the bytes themselves."""
 
@@ -46,8 +48,8 @@ class Decoder:
         self._thread: ThreadPoolExecutor | None = None
         self._reading: set[asyncio.Future[Any]] = set()
         self._heap = Heap()
-        self.fail: Callable[[BaseException], None] = _raise
-        """Called with an unexpected error in a call for what was read, which has no caller to raise it to."""
+        self.fail: Failed = _raise
+        """Used where the caller passes no other one."""
 
     def read(
         self,
@@ -56,6 +58,7 @@ class Decoder:
         opening: Opening | None = None,
         *,
         waits: bool = False,
+        failed: Failed | None = None,
     ) -> None:
         """Read an envelope and make the call with it, or with what is wrong with it: at once, or soon in the loop.
 
@@ -63,12 +66,15 @@ class Decoder:
             then: Receives what was read.
             opening: Decrypts it. What it returns must keep the same limits.
             waits: Whether ``opening`` may wait, so that it must not run in the loop.
+            failed: Receives an unexpected error in ``then`` if the thread has read; None: :attr:`fail` does.
         """
         if len(data) < OFF_LOOP and not waits:
             then(self._read(data, opening))
             return
         is_large = len(data) >= LARGE
-        self._begin(partial(self._read, data, opening)).add_done_callback(lambda read: self._done(read, then, is_large))
+        self._begin(partial(self._read, data, opening)).add_done_callback(
+            lambda read: self._done(read, then, is_large, failed)
+        )
 
     def read_package(
         self,
@@ -79,6 +85,7 @@ class Decoder:
         *,
         waits: bool = False,
         inlines: bool = False,
+        failed: Failed | None = None,
     ) -> None:
         """Read a message with attachments, as :meth:`read` does, and make the call with its envelope and its root part.
 
@@ -93,7 +100,7 @@ class Decoder:
             return
         is_large = len(data) >= LARGE
         reading = self._begin(partial(self._read_package, media, data, opening, inlines))
-        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large))
+        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large, failed))
 
     def _read_package(self, media: str, data: bytes, opening: Opening | None, inlines: bool) -> tuple[Outcome, bytes]:
         return self._unpack(partial(receive_package, media, data, self._limits), opening, inlines)
@@ -121,17 +128,22 @@ class Decoder:
         opening: Opening | None = None,
         *,
         inlines: bool = False,
+        failed: Failed | None = None,
     ) -> None:
         """Read a message with attachments that is in the store; otherwise as :meth:`read_package`."""
         reading = self._begin(partial(self._read_spooled, spool, opening, inlines))
-        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large=True))
+        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), True, failed))
 
     def read_head(
-        self, spool: HeadSpool, then: Callable[[Outcome, bytes], None], opening: Opening | None = None
+        self,
+        spool: HeadSpool,
+        then: Callable[[Outcome, bytes], None],
+        opening: Opening | None = None,
+        failed: Failed | None = None,
     ) -> None:
         """Read the headers of a message that is too large; otherwise as :meth:`read_package`."""
         reading = self._begin(partial(self._read_head, spool, opening))
-        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found)))
+        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), False, failed))
 
     def _read_head(self, spool: HeadSpool, opening: Opening | None) -> tuple[Outcome, bytes]:
         try:
@@ -156,9 +168,9 @@ class Decoder:
         read = self._read(data, None)
         return read.fault if isinstance(read, Envelope) else None
 
-    def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+    def aside(self, work: Callable[[], T], then: Callable[[T], None], failed: Failed | None = None) -> None:
         """Do something else in the thread, and make the call with what came of it, in the loop."""
-        self._begin(work).add_done_callback(lambda done: self._done(done, then, False))
+        self._begin(work).add_done_callback(lambda done: self._done(done, then, False, failed))
 
     def _begin(self, work: Callable[[], T]) -> asyncio.Future[T]:
         if self._thread is None:
@@ -184,14 +196,16 @@ class Decoder:
         opened = opening(envelope, data)
         return envelope if opened is data else decode(opened, limits=self._limits)
 
-    def _done(self, reading: asyncio.Future[T], then: Callable[[T], None], is_large: bool = False) -> None:
+    def _done(
+        self, reading: asyncio.Future[T], then: Callable[[T], None], is_large: bool, failed: Failed | None
+    ) -> None:
         self._reading.discard(reading)
         if is_large:
             self._heap.used()
         try:
             then(reading.result())
         except Exception as error:
-            self.fail(error)
+            (failed or self.fail)(error)
 
     @property
     def is_busy(self) -> bool:
@@ -217,5 +231,5 @@ def _problem(error: Exception) -> EnvelopeError | ProcessorError:
     return error.with_traceback(None)
 
 
-def _raise(error: BaseException) -> None:
+def _raise(error: Exception) -> None:
     raise error

@@ -23,15 +23,17 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.attachments import has_parts, inline_envelope
-from holdfast.endpoint.envelopes.chain import Chain
-from holdfast.endpoint.envelopes.decoder import OFF_LOOP, Decoder, Opening, Outcome
+from holdfast.endpoint.envelopes.chain import Chain, most_bytes_of
+from holdfast.endpoint.envelopes.decoder import OFF_LOOP, Decoder, Failed, Opening, Outcome
 from holdfast.endpoint.envelopes.fault_replies import replace_unwritable
 from holdfast.endpoint.envelopes.head_spool import HeadSpool, head_in, replace_reply, unproven_reason
 from holdfast.endpoint.envelopes.http_media import (
     CONTENT_TYPES,
+    DEFERRED,
     UNWRITABLE,
     is_package,
     put_off,
+    put_off_after_bug,
     status_of_sender,
     stream_answer,
 )
@@ -58,7 +60,6 @@ from holdfast.http.outcome import Response, Streamed
 from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
 from holdfast.wire import DEFAULT, Limits, MissingPart, encode, pack, soap_of_content_type
 
-_DEFERRED = b"The message cannot be taken now; send it again.\n"
 _STATE = attrgetter(*(one.name for one in fields(Envelope)))
 """Everything that a processor may change in an envelope. A copy by ``copy`` takes five times as long."""
 _REPLACED = "reply.replaced_by_fault"
@@ -76,6 +77,8 @@ Elsewhere = Callable[[Exchange, Envelope], bool]
 Unproven = Callable[[Envelope, str, "Transmit | Exchange"], None]
 """Receives the headers of a message, the reason why the rest is not read, and how it came: as the answer to a
 transmission, or in an exchange."""
+Passed = Callable[[ProcessorError | None], None]
+"""Receives the error of the processor that stops a message, None if none does."""
 Answered = Callable[[Outcome], None]
 """Receives the envelope that answers our request, or the reason why there is no envelope."""
 
@@ -101,7 +104,7 @@ class Envelopes(Spools):
     ) -> None:
         self._incidents = incidents
         self._decoder = Decoder(limits)
-        self._chain = Chain(role, processors, incidents, _most_bytes(limits))
+        self._chain = Chain(role, processors, incidents, most_bytes_of(limits))
         self._is_plain = self._chain.is_empty
         self.has_message: Callable[[Envelope], bool] = lambda _: False
         """Whether the message in an envelope was accepted before."""
@@ -150,21 +153,20 @@ class Envelopes(Spools):
         if self._chain.receives:
             exchange.notes = {}
             opening = partial(self._open_request, exchange)
-        if isinstance(request.spool, PackageSpool):
-            then = partial(self._unpacked, exchange, take, is_elsewhere)
-            self._decoder.read_spooled(request.spool, then, opening, inlines=self._chain.inlines(""))
-        elif isinstance(request.spool, HeadSpool):
+        chain, failed = self._chain, partial(put_off_after_bug, exchange)
+        if isinstance(request.spool, HeadSpool):
             self._receive_head(exchange, take, request.spool)
-        elif exchange.is_package:
-            media = request.headers[b"content-type"].decode("latin-1")
-            then = partial(self._unpacked, exchange, take, is_elsewhere)
-            chain = self._chain
-            self._decoder.read_package(
-                media, request.body, then, opening, waits=chain.opening_waits, inlines=chain.inlines("")
-            )
+            return
+        if not (isinstance(request.spool, PackageSpool) or exchange.is_package):
+            received = partial(self._received, exchange, take, is_elsewhere)
+            self._decoder.read(request.body, received, opening, waits=chain.opening_waits, failed=failed)
+            return
+        then, inlines = partial(self._unpacked, exchange, take, is_elsewhere), chain.inlines("")
+        if isinstance(request.spool, PackageSpool):
+            self._decoder.read_spooled(request.spool, then, opening, inlines=inlines, failed=failed)
         else:
-            then_received = partial(self._received, exchange, take, is_elsewhere)
-            self._decoder.read(request.body, then_received, opening, waits=self._chain.opening_waits)
+            media, waits = request.headers[b"content-type"].decode("latin-1"), chain.opening_waits
+            self._decoder.read_package(media, request.body, then, opening, waits=waits, inlines=inlines, failed=failed)
 
     @property
     def _makes_requests(self) -> bool:
@@ -198,7 +200,7 @@ class Envelopes(Spools):
         elif isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
         elif isinstance(read, ProcessorError):
-            put_off(exchange, _DEFERRED, read)
+            put_off(exchange, DEFERRED, read)
         elif is_elsewhere is not None and is_elsewhere(exchange, read):
             return
         else:
@@ -226,7 +228,7 @@ class Envelopes(Spools):
                 return
             log.warning("answer.too_large", to=exchange.request.peer, message_number=0, reason=spool.problem.message)
             context = self._context_of(exchange, found, root)
-            self._pass(context, partial(checked, found))
+            self._pass(context, partial(checked, found), partial(put_off_after_bug, exchange))
 
         def checked(found: Envelope, error: ProcessorError | None) -> None:
             if error is None:
@@ -238,21 +240,24 @@ class Envelopes(Spools):
 
         if exchange.notes is None:
             exchange.notes = {}
-        self._decoder.read_head(spool, read, partial(self._open_request, exchange) if self._chain.receives else None)
+        opening = partial(self._open_request, exchange) if self._chain.receives else None
+        self._decoder.read_head(spool, read, opening, partial(put_off_after_bug, exchange))
 
     def _process(self, exchange: Exchange, take: Take, envelope: Envelope) -> None:
         if exchange.notes is None:
             exchange.notes = {}
         context = self._context_of(exchange, envelope, exchange.request.body)
-        self._pass(context, partial(self._passed, exchange, take, context))
+        self._pass(context, partial(self._passed, exchange, take, context), partial(put_off_after_bug, exchange))
 
-    def _pass(self, context: MessageContext, then: Callable[[ProcessorError | None], None]) -> None:
+    def _pass(self, context: MessageContext, then: Passed, failed: Failed | None = None) -> None:
         """Pass a message to the processors; make the call with the error that stops it, if any, now or soon."""
         chain = self._chain
         if chain.waits:
-            self._decoder.aside(partial(chain.stopping, context), then)
+            self._decoder.aside(partial(chain.stopping, context), then, failed)
         elif chain.checks_large and len(context.data) >= OFF_LOOP:
-            self._decoder.aside(partial(chain.failure, context), lambda error: then(error or chain.stopping(context)))
+            self._decoder.aside(
+                partial(chain.failure, context), lambda error: then(error or chain.stopping(context)), failed
+            )
         else:
             then(chain.stopping(context))
 
@@ -263,7 +268,7 @@ class Envelopes(Spools):
             fault = Fault(code, error.message, sender=error.sender, detail=error.detail, code_namespace=namespace)
             take(exchange, context.envelope, fault)
         elif error is not None:
-            put_off(exchange, _DEFERRED, error)
+            put_off(exchange, DEFERRED, error)
         elif context.is_answered:
             self.respond(exchange, context.given_answer)
         else:
@@ -386,7 +391,7 @@ class Envelopes(Spools):
 
     def use(self, limits: Limits) -> None:
         self._decoder.use(limits)
-        self._chain.most_bytes = _most_bytes(limits)
+        self._chain.most_bytes = most_bytes_of(limits)
 
     def process_with(self, processors: Iterable[Processor]) -> None:
         """Replace the processors, for messages that are not yet read or written."""
@@ -403,9 +408,9 @@ class Envelopes(Spools):
         """Whether :meth:`write` may wait, so that it must be called :meth:`aside`."""
         return self._chain.writing_waits
 
-    def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Do what takes long with an envelope where large ones are read, and make the call with what came of it."""
-        self._decoder.aside(work, then)
+    def aside(self, work: Callable[[], T], then: Callable[[T], None], failed: Failed | None = None) -> None:
+        """Do what takes long with an envelope where large ones are read, as :meth:`Decoder.aside` does."""
+        self._decoder.aside(work, then, failed)
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -569,10 +574,6 @@ class Envelopes(Spools):
     async def close(self) -> None:
         """Wait until everything is read and taken."""
         await self._decoder.close()
-
-
-def _most_bytes(limits: Limits) -> int:
-    return max(limits.max_bytes, DEFAULT.max_bytes)  # a low limit for peers' messages is none for ours
 
 
 _TOLD_AS_SOAP = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import math
 import re
 from typing import Final
@@ -31,6 +32,8 @@ with attachments."""
 UNWRITABLE: Final = "answer.unwritable"
 """Incident: an answer of which the end is missing, or that a bug keeps from being written."""
 CONTENT_TYPES: Final = {soap: content_type(soap).encode() for soap in SOAP}
+HAS_ENDED: Final = b"The endpoint has ended; nothing is accepted.\n"
+DEFERRED: Final = b"The message cannot be taken now; send it again.\n"
 _TAKEN: Final = frozenset(TAKEN)
 _MOST_KNOWN: Final = 64
 _MOST_BYTES: Final = 256
@@ -148,6 +151,14 @@ def put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None)
     """
     wait = math.ceil(error.retry_after) if isinstance(error, MessageFlowError) else 0
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"%d" % wait),) if wait else ())
+
+
+def put_off_after_bug(exchange: Exchange, error: Exception) -> None:
+    """Respond after an unexpected error in what follows from a message that a thread has read. The HTTP server does so
+    for one that the event loop reads."""
+    log.error("request.failed", target=exchange.request.target, peer=exchange.request.peer, exc_info=error)
+    with contextlib.suppress(RuntimeError):  # the end of the endpoint has answered it
+        put_off(exchange, DEFERRED)
 
 
 def status_of_sender(soap: SOAP) -> int:

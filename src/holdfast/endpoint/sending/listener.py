@@ -8,7 +8,7 @@ from holdfast.core.events import BackChannel
 from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Envelopes
-from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
+from holdfast.endpoint.envelopes.http_media import HAS_ENDED, refuse_unless_soap
 from holdfast.endpoint.sending.parties import origin_of
 from holdfast.endpoint.sending.pauses import Pauses
 from holdfast.http.exchange import Exchange
@@ -39,7 +39,7 @@ class Listener:
         if self._early is not None:
             self._early.append(exchange)
         elif self._engine.failure is not None:
-            exchange.respond(503, b"The store failed; nothing is accepted.\n", b"text/plain", retry_after(5))
+            exchange.respond(503, HAS_ENDED, b"text/plain", retry_after(5))
         elif not refuse_unless_soap(exchange):
             self._envelopes.receive(exchange, self._take)
 
@@ -48,9 +48,8 @@ class Listener:
         if refusal is None:
             self._pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             origin = origin_of(exchange.request, envelope)
-            with self._engine.guard:
-                self._on_reply(envelope)
-                protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
+            self._on_reply(envelope)
+            protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
         else:
             protocol.refuse(envelope, refusal, back_channel)
         self._engine.touch()

@@ -485,8 +485,7 @@ class Source(NoWith, OperationCalls):
             self._running.calls.given.add(given, digest)
             return Sent(self._running.calls, lane, known, message_id)
         self._envelopes.submitting(record, engine.protocol.commit)
-        with engine.guard:
-            offset = engine.protocol.submit(lane.outbox, record, now)
+        offset = engine.protocol.submit(lane.outbox, record, now)
         lane.ids.add(message_id, offset)
         if given is not None:
             self._running.calls.given.add(given, digest)
