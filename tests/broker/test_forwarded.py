@@ -12,10 +12,11 @@ from waiting import until
 import holdfast
 from holdfast import Destination, SourcePolicy
 from holdfast.broker.config import ForwarderConfig, RouteConfig
-from holdfast.core.messages import Expects
+from holdfast.core.messages import ANONYMOUS, Expects
 from holdfast.core.policy import Assurance, ForwardingPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.endpoint.admin.metrics import DestinationCollector
+from holdfast.testing.ports import free_ports
 
 ECHO, ORDER = "urn:test:echo", "urn:test:order"
 QUICK = RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.2)
@@ -69,21 +70,38 @@ def plain_request(url: str, content: str, header: str = "") -> httpx.Response:
     return httpx.post(url, content=envelope, headers=headers, timeout=240)
 
 
+def create_sequence(url: str) -> str:
+    """Return the Identifier of a Sequence that such a client creates, without an Offer."""
+    created = plain_request(
+        url,
+        f"<r:CreateSequence><r:AcksTo><a:Address>{ANONYMOUS}</a:Address></r:AcksTo></r:CreateSequence>",
+        "<a:Action>http://docs.oasis-open.org/ws-rx/wsrm/200702/CreateSequence</a:Action>"
+        "<a:MessageID>urn:c</a:MessageID>",
+    )
+    return re.search(r"Identifier>([^<]+)<", created.text)[1]
+
+
+async def test_a_sender_without_an_offer_is_acknowledged_while_the_destination_is_away(run_broker):
+    (away,) = free_ports(1)
+    forwarder = ForwarderConfig("next", "inbox", f"http://127.0.0.1:{away}/", rm="1.1", offer=False, policy=HASTY)
+    url = (await run_broker(forwarders=(forwarder,))).service.url
+    identifier = await asyncio.to_thread(create_sequence, url)
+    header = (
+        f"<a:Action>{ECHO}</a:Action><a:MessageID>urn:m:1</a:MessageID><a:ReplyTo><a:Address>{ANONYMOUS}</a:Address>"
+        f"</a:ReplyTo><r:Sequence><r:Identifier>{identifier}</r:Identifier><r:MessageNumber>1</r:MessageNumber>"
+        "</r:Sequence>"
+    )
+    answer = await asyncio.to_thread(plain_request, url, "<say>on</say>", header)
+    assert answer.status_code == 200 and 'Upper="1"' in answer.text
+
+
 @pytest.mark.parametrize("expects", [None, Expects.REQUEST, Expects.ONE_WAY])
 async def test_a_request_without_a_reply_to_gets_its_reply_as_its_route_says(run_broker, run_service, expects):
     service = await run_service(echoing())
     forwarder = ForwarderConfig("next", "inbox", service.url, policy=HASTY)
     broker = await run_broker(forwarders=(forwarder,), routes=(RouteConfig(("inbox",), expects=expects),))
     url = broker.service.url
-    created = await asyncio.to_thread(
-        plain_request,
-        url,
-        "<r:CreateSequence><r:AcksTo><a:Address>http://www.w3.org/2005/08/addressing/anonymous</a:Address></r:AcksTo>"
-        "</r:CreateSequence>",
-        "<a:Action>http://docs.oasis-open.org/ws-rx/wsrm/200702/CreateSequence</a:Action>"
-        "<a:MessageID>urn:c</a:MessageID>",
-    )
-    identifier = re.search(r"Identifier>([^<]+)<", created.text)[1]
+    identifier = await asyncio.to_thread(create_sequence, url)
     header = (
         f"<a:Action>{ECHO}</a:Action><a:MessageID>urn:m:1</a:MessageID><r:Sequence><r:Identifier>{identifier}"
         "</r:Identifier><r:MessageNumber>1</r:MessageNumber></r:Sequence>"

@@ -184,6 +184,12 @@ def test_a_reply_may_come_if_a_forwarder_reads_one_of_the_queues() -> None:
         assert isinstance(found, Routed) and found.replied is expected
 
 
+def test_replies_come_at_once_or_never_if_no_forwarder_of_the_queues_has_others() -> None:
+    for names, expected in ((("away", "sent"), False), (("sent",), False), (("away",), True), (("read",), False)):
+        found = router(RouteConfig(names), is_sent_on="read".__ne__, has_replies="sent".__eq__)(message())
+        assert isinstance(found, Routed) and found.replies_at_once is expected
+
+
 def test_a_route_says_what_its_senders_expect() -> None:
     for expects in (None, *Expects):
         found = router(RouteConfig(("a",), expects=expects))(message())

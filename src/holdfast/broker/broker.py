@@ -255,6 +255,7 @@ def _router(config: BrokerConfig, forwarders: Forwarders) -> Router:
         default,
         config.limits.max_routed_body,
         forwarders.follows,
+        forwarders.has_replies,
     )
 
 

@@ -386,6 +386,11 @@ class ForwarderConfig:
     security: MessageCredentialsConfig | None = None
 
     @property
+    def has_replies(self) -> bool:
+        """Whether replies may also come later than in the HTTP response."""
+        return self.offer is not False or self.address is not None or self.poll
+
+    @property
     def versions(self) -> tuple[Versions, ...]:
         """The versions that the forwarder speaks or tries, in the order of the attempts."""
         if self.profile is not None:

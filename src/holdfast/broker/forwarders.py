@@ -170,6 +170,10 @@ class Forwarders:
         """Return whether a forwarder reads the queue."""
         return any(config.queue == queue for config in self.configs.values())
 
+    def has_replies(self, queue: str) -> bool:
+        """Return whether replies to a queue's forwarders may also come later than in the HTTP response."""
+        return any(config.queue == queue and config.has_replies for config in self.configs.values())
+
     def addresses(self) -> dict[str, str]:
         """Return address -> the queue whose records go only there."""
         shared = Counter(config.queue for config in self.configs.values())

@@ -133,6 +133,7 @@ class Router:
         default: The queue of messages without a matching route; None: they are refused.
         max_body: Largest body that is searched, in bytes, and the number of steps for it.
         is_sent_on: Whether a forwarder reads a queue: its destination may reply.
+        has_replies: Whether replies to a queue's forwarder may also come later than in the HTTP response.
 
     Raises:
         Unfit: An XPath, or the name of a header, is not valid.
@@ -145,10 +146,12 @@ class Router:
         default: str | None,
         max_body: int,
         is_sent_on: Callable[[str], bool] = lambda _queue: False,
+        has_replies: Callable[[str], bool] = lambda _queue: True,
     ) -> None:
         def routed(queues: tuple[str, ...], expects: Expects | None = None) -> Routed:
             followed = [is_sent_on(queue) for queue in queues]
-            return Routed(queues, any(followed), expects, bool(queues) and all(followed))
+            at_once = any(followed) and not any(has_replies(queue) for queue in queues)
+            return Routed(queues, any(followed), expects, bool(queues) and all(followed), at_once)
 
         self._routes = [_Route(one, routed(one.queues, one.expects), namespaces) for one in routes]
         self._default = routed((default,)) if default is not None else None

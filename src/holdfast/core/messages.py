@@ -282,12 +282,15 @@ class Routed:
         replied: Whether a reader of the queues replies to requests; None: as the application's handlers declare.
         expects: What the route declares that its senders expect; None: each message declares it.
         is_sent_on: Whether a forwarder forwards the messages of each queue, which makes this side an intermediary.
+        replies_at_once: Whether replies can come only in the HTTP responses of the readers' destinations. Then only
+            a sender that cannot continue without a reply waits for one.
     """
 
     queues: tuple[str, ...]
     replied: bool | None = None
     expects: Expects | None = None
     is_sent_on: bool = False
+    replies_at_once: bool = False
 
 
 @dataclass(slots=True)

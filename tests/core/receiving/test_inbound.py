@@ -12,7 +12,16 @@ from reads import take_effects
 
 from examples import examples
 from holdfast.core.events import Delivered, Incident, Respond
-from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, EndpointReference, Envelope, Routed, Sequence
+from holdfast.core.messages import (
+    ANONYMOUS_EPR,
+    CreateSequence,
+    EndpointReference,
+    Envelope,
+    Expects,
+    Offer,
+    Routed,
+    Sequence,
+)
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
@@ -51,9 +60,9 @@ class Node:
             self.store.commit(self.protocol.take_batch())
             self.protocol.batch_durable(1.0)
 
-    def create(self) -> None:
+    def create(self, offer: Offer | None = None) -> None:
         envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm, "urn:create", message_id="urn:create:1")
-        envelope.control = CreateSequence(ANONYMOUS_EPR, None, None)
+        envelope.control = CreateSequence(ANONYMOUS_EPR, None, offer)
         self.protocol.receive(envelope, object(), 1.0)
         self.settle()
 
@@ -168,6 +177,18 @@ def test_the_route_says_whether_a_request_awaits_a_reply(replied, is_awaited):
     node.create()
     node.come(1, Routed(("orders",), replied), ANONYMOUS_EPR)
     assert bool(node.protocol.inbound.destinations["urn:id:1"].replies.awaiting) is is_awaited
+
+
+@pytest.mark.parametrize("expects", [None, *Expects])
+@pytest.mark.parametrize("is_offered", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_only_a_sender_that_needs_a_reply_waits_for_one_that_may_be_lost(expects, is_offered, at_once):
+    node = Node()
+    node.create(Offer("urn:offered", ANONYMOUS_EPR) if is_offered else None)
+    node.come(1, Routed(("orders",), True, expects, replies_at_once=at_once), ANONYMOUS_EPR)
+    is_awaited = expects is Expects.REQUEST or (expects is None and (is_offered or not at_once))
+    assert bool(node.protocol.inbound.destinations["urn:id:1"].replies.awaiting) is is_awaited
+    assert any(answer.acknowledgements for answer in node.answers[1:]) is not is_awaited
 
 
 @settings(max_examples=examples(60))

@@ -254,8 +254,9 @@ class Acceptance:
         message that names the anonymous address in a Sequence without an Offer may be one-way, and its acknowledgement
         is a sufficient answer.
         """
-        if not _wants_reply(envelope) or not _takes_fault(envelope):
-            return False
+        return _wants_reply(envelope) and _takes_fault(envelope) and self._is_depended_on(envelope, destination)
+
+    def _is_depended_on(self, envelope: Envelope, destination: RMDestination) -> bool:
         assert envelope.reply_to is not None
         return self._replies.are_depended_on(destination, envelope.reply_to.address)
 
@@ -352,7 +353,9 @@ class Acceptance:
         if isinstance(routed, Routed) and routed.replied is not None:
             # Without a ReplyTo it may be a request all the same (Sandesha2, gSOAP): it is acknowledged at once, and a
             # reply that comes waits for a repeat of it (:meth:`Replies.keep`).
-            return routed.replied and _wants_reply(envelope)
+            if not (routed.replied and _wants_reply(envelope)):
+                return False
+            return not routed.replies_at_once or self._is_depended_on(envelope, destination)
         # One-way messages of WCF have neither MessageID nor ReplyTo, CXF's say ReplyTo none or nothing (2004/08). But
         # no ReplyTo is an anonymous one in WS-Addressing 1.0 (core, section 3.2), and gSOAP's requests may have
         # neither of the two: then only the operation tells, unless its sender has named a ReplyTo for another.
