@@ -75,6 +75,7 @@ class DestinationPolicy:
         max_sequences: Number of open Sequences. The destination refuses a further CreateSequence; with 0, every one.
             A Sequence takes about 2 KB of memory. The destination also keeps a quarter of this number of ReplyTo
             addresses of requesters without an Offer, and does not accept a request with a further address yet.
+            Each of several workers accepts at most 262,144 Offers, including those of Sequences that it remembers.
         max_party_sequences: Number of open Sequences of one peer. A peer is a client certificate or, without one, a
             network address (of an IPv6 address, the first 64 bits). The destination refuses the peer's next
             CreateSequence. The default is half of ``max_sequences``, so that no peer can take the room of all others.

@@ -23,6 +23,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.endpoint.worker import worker_of
+from holdfast.endpoint.workers import identifier_table
 from holdfast.endpoint.workers.identifier_table import IdentifierTable, OfferedIdentifiers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -127,6 +128,22 @@ def _sequence(offer: str) -> RMDestination:
     sequence = RMDestination(f"urn:of:{offer}", holdfast.Versions(), ANONYMOUS_EPR, DestinationPolicy(), 0.0)
     sequence.offered = offer
     return sequence
+
+
+def test_a_worker_with_more_offers_than_fit_starts_and_answers_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(identifier_table, "MOST_CLAIMS", 2)
+    workers = Workers()
+    for kept in (OFFERS[:2], OFFERS[:3], OFFERS, OFFERS[:1]):
+        workers.kill(1)
+        workers.stored[1] = set(kept)
+        workers.start(1)
+        for offer in OFFERS:
+            answerer = workers.running[0].answerer(offer, 1, is_away=True)
+            is_recorded = workers.running[1]._claims.has(offer)
+            assert answerer == (1 if is_recorded or len(kept) > 2 else 0)
+            assert offer not in kept or answerer == 1
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -17,6 +17,7 @@ from typing import Final
 
 from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.sending.identifier_claims import DIGEST_BYTES, ClaimResult, GrantedIdentifier
+from holdfast.endpoint.logs import log
 
 MOST_CLAIMS: Final = 262_144
 """Claims of one worker. Memory is used only for those that exist."""
@@ -67,7 +68,8 @@ class WorkerIdentifiers:
     def announce(self, recovered: Iterable[GrantedIdentifier]) -> None:
         """Replace this worker's claims by those of its recovered Sequences.
 
-        A claim that an earlier process of this worker made for one of them stays throughout.
+        A claim that an earlier process of this worker made for one of them stays throughout. If there are more than
+        :data:`MOST_CLAIMS`, the worker counts as one that has announced none, so that no other one is sure.
         """
         used, _ = self._head(self._number)
         earlier: dict[bytes, list[int]] = {}
@@ -84,12 +86,13 @@ class WorkerIdentifiers:
             if slots := earlier.get(digest):
                 self._slots[local_id] = slots.pop()
             else:
-                has_room = self._put(local_id, digest)
-                assert has_room, f"{len(self._slots)} recovered Sequences of worker {self._number}"
+                self._put(local_id, digest)
         # Only now: until here, an Identifier of a recovered Sequence was claimed all the time.
         for slots in earlier.values():
             self._give_back(slots)
-        self._set_head(self._head(self._number)[0], is_announced=True)
+        self._set_head(self._head(self._number)[0], is_announced=len(self._slots) == len(wanted))
+        if len(self._slots) < len(wanted):
+            log.warning("identifiers.not_recorded", worker=self._number, count=len(wanted) - len(self._slots))
 
     def has(self, local_id: str) -> bool:
         """Return whether a Sequence of this worker has a claim."""
