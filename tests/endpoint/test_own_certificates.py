@@ -48,6 +48,7 @@ def test_a_certificate_that_peers_refuse_or_soon_will_is_reported(
         assert told(caplog) == [event] * bool(event)
         Credential(*files)
     assert told(caplog) == [event, event] * bool(event)
+    assert caplog.text.count("Replace it, or correct this machine's clock") == 2 * (event == "certificate.not_valid")
 
 
 def test_a_file_without_a_readable_certificate_has_no_validity(tmp_path: Path) -> None:

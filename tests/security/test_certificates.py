@@ -279,11 +279,13 @@ def test_an_own_certificate_that_peers_refuse_is_logged(tmp_path: Path, caplog: 
     assert not caplog.text
 
 
-async def test_a_source_with_a_certificate_that_expires_while_it_runs_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("days", [31, -2], ids=["expired", "not valid yet"])
+async def test_a_source_with_a_certificate_that_becomes_invalid_while_it_runs_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
     now = time.time()
-    own, shop = issue("CN=short", until=datetime.fromtimestamp(now + 30 * 86_400, UTC)), issue("CN=shop")
+    since, until = (datetime.fromtimestamp(now + days * 86_400, UTC) for days in (-1, 30))
+    own, shop = issue("CN=short", since=since, until=until), issue("CN=shop")
     clock = [now]
     monkeypatch.setattr(time, "time", lambda: clock[0])
     trusted = {one: one.files(tmp_path).certificate for one in (own, shop)}
@@ -294,9 +296,10 @@ async def test_a_source_with_a_certificate_that_expires_while_it_runs_says_so(
         async with pair(service, processors=processors) as source:
             await (await source.send("<a/>", action="urn:a")).acknowledged(60)
             assert "certificate." not in caplog.text
-            clock[0] += 31 * 86_400
-            with pytest.raises(PeerFault, match=f"certificate in {own.files(tmp_path).certificate} is valid only from"):
+            clock[0] += days * 86_400
+            with pytest.raises(PeerFault, match="Replace it, or correct this machine's clock") as raised:
                 await (await source.send("<a/>", action="urn:a")).acknowledged(60)
+            assert f"certificate in {own.files(tmp_path).certificate} is valid only from" in raised.value.remedy
             assert caplog.text.count("certificate.not_valid") == 1
 
 

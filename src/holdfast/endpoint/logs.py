@@ -116,6 +116,8 @@ class LineLimit:
 
 SECONDS_LEFT = 14 * 86_400.0
 """A certificate that expires within this time is reported."""
+NOT_VALID = "Replace it, or correct this machine's clock"
+"""The remedy for a certificate that is not valid now: it expired, or is not valid yet."""
 
 
 def warn_of_validity(file: str, since: float, until: float, now: float, refused: str) -> None:
@@ -125,7 +127,7 @@ def warn_of_validity(file: str, since: float, until: float, now: float, refused:
         since, until: When it is valid, in seconds since 1970.
         refused: What peers do with an invalid one, as a sentence.
     """
-    remedy = f"Renew it, or correct this machine's clock. {refused}"
+    remedy = f"{NOT_VALID}. {refused}"
     if not since <= now <= until:
         log.warning("certificate.not_valid", file=file, since=_day(since), until=_day(until), remedy=remedy)
     elif until - now < SECONDS_LEFT:

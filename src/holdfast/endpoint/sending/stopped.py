@@ -23,7 +23,7 @@ from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.peer_answers import numbers_text
 from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
 from holdfast.endpoint.envelopes.message import too_large_error
-from holdfast.endpoint.logs import log
+from holdfast.endpoint.logs import NOT_VALID, log
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.exceptions import (
     SEQUENCE_FAULTS,
@@ -137,7 +137,7 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if stopped.code in HTTP_REFUSES_CREDENTIALS and stopped.reason.endswith(TO_CREDENTIALS):
         remedy = _WRONG
     if own and stopped.code in REFUSES_CREDENTIALS:
-        remedy = f"{own} Renew it"
+        remedy = f"{own} {NOT_VALID}"
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
 
 
