@@ -27,6 +27,16 @@ from holdfast.exceptions import EnvelopeError
 from holdfast.wsdl.contract import Contract
 from holdfast.wsdl.stubs import typed_module
 
+
+class Float64(float):
+    """As NumPy has them."""
+
+    def __repr__(self) -> str:
+        return f"np.float64({float(self)})"
+
+    __str__ = float.__repr__
+
+
 PLACES = """
 <xs:element name="In"><xs:complexType>
   <xs:sequence>
@@ -108,6 +118,8 @@ OTHER_FORMS: list[tuple[str, Any, Any]] = [
     ("int", "7", 7),
     ("decimal", 7, Decimal(7)),
     ("decimal", 1.1, Decimal("1.1")),
+    ("decimal", Float64(1.5), Decimal("1.5")),
+    ("double", Float64(1.5), 1.5),
     ("decimal", 1e-6, Decimal("0.000001")),
     ("decimal", -1e22, Decimal(-(10**22))),
     ("NMTOKENS", ["a", "b"], "a b"),

@@ -61,7 +61,7 @@ class _Hex(_Exact):
 class _Decimal(_Exact):
     def xmlvalue(self, value: Any) -> str:
         # A float as Python shows it; zeep writes some with an exponent, which XML does not have here.
-        return str(super().xmlvalue(Decimal(repr(value)) if isinstance(value, float) else value))  # type: ignore[misc]
+        return str(super().xmlvalue(Decimal(float.__repr__(value)) if isinstance(value, float) else value))  # type: ignore[misc]
 
 
 class _Number(_Exact):
