@@ -56,6 +56,13 @@ def test_each_alternative_of_a_choice_names_the_others_however_deep() -> None:
     assert {one.name: set(one.excluded) for one in items.shape.fields}["a"] == {"b", "c", "e"}
 
 
+def test_the_description_of_a_long_choice_is_short() -> None:
+    names = [f"f{number}" for number in range(100)]
+    told = in_words(of(f"<xs:choice>{''.join(map(INT.format, names))}</xs:choice>"))
+    assert "f99: int, optional, not with f0 or f1 or f2 or f3 or f4 or f5 or f6 or f7 or 91 more" in told
+    assert len(told) < 200 * len(names)
+
+
 def test_the_description_says_what_may_be_nil_or_absent_and_what_is_a_list() -> None:
     word = '<xs:simpleType name="W"><xs:restriction base="xs:token"><xs:enumeration value="x"/></xs:restriction>'
     words = f'{word}</xs:simpleType><xs:simpleType name="L"><xs:list itemType="v:W"/></xs:simpleType>'

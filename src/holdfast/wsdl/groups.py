@@ -134,16 +134,19 @@ def parts(part: Any, *, is_optional: bool = False) -> Iterator[tuple[str, Any, b
             yield inner, one, is_optional or (_may_be_empty(one) if is_group else bool(one.is_optional))
 
 
-def excluding(part: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the fields of the choices in a group, each with those of the other alternatives."""
+def excluding(part: Any) -> dict[str, tuple[str, ...]]:
+    """Return the fields of the choices in a group, each with those that never have a value together with it."""
     if not isinstance(part, _Part):
-        return
-    fields = [dict(_named(*one)) for one in part.elements_nested]
-    for at, (name, inner) in enumerate(part.elements_nested):
-        deeper = dict(excluding(inner)) if name is None else {}
-        others = [one for number, more in enumerate(fields) if number != at for one in more if one not in fields[at]]
-        for own in fields[at] if isinstance(part, _Choice) else deeper:
-            yield own, (*deeper.get(own, ()), *(others if isinstance(part, _Choice) else ()))
+        return {}
+    nested = [(dict(_named(*one)), {} if one[0] else excluding(one[1])) for one in part.elements_nested]
+    if not isinstance(part, _Choice):
+        return {own: others for _, deeper in nested for own, others in deeper.items()}
+    names, found = dict.fromkeys(name for fields, _ in nested for name in fields), dict[str, tuple[str, ...]]()
+    for own in names:
+        having = [(fields, deeper.get(own, ())) for fields, deeper in nested if own in fields]
+        apart = [one for one in names if all(one not in fields or one in others for fields, others in having)]
+        found[own] = tuple(apart)
+    return found
 
 
 class _Part(OrderIndicator):
@@ -314,7 +317,8 @@ class _Choice(_Part, Choice):
         for name, part in _named(None, self):
             if name not in own and _weight_of(name, part, values, None):
                 return name, next(one for one in own if _weight_of(one, own[one], values, None))
-        return super().conflict(values) if chosen[0] is None else None
+        # Another alternative may have all of them in a choice.
+        return chosen[1].conflict(values) if chosen[0] is None else None
 
     def is_empty(self, values: Mapping[str, Any]) -> bool:
         return not _weight(self, values)
@@ -411,13 +415,14 @@ def _weight(part: Any, values: Any) -> int:
 
 
 def _weight_of(name: str | None, part: Any, values: Any, names: set[str] | None) -> int:
-    """Return how many values of a part are given.
+    """Return how many values of a part are given, of a choice those of one alternative.
 
     Args:
         names: The names that count; None: all.
     """
     if name is None:
-        return sum(_weight_of(inner, one, values, names) for inner, one in part.elements_nested)
+        weights = [_weight_of(inner, one, values, names) for inner, one in part.elements_nested]
+        return max(weights, default=0) if isinstance(part, _Choice) else sum(weights)
     return int((names is None or name in names) and name in values and _is_given(part, values[name]))
 
 

@@ -178,7 +178,7 @@ class Shapes:
     def _fields_in(self, part: Any) -> Iterator[Field]:
         """Yield the elements of a type or of a group. A repeated group is a list of structures."""
         seen: set[str] = set()
-        excluded = dict(excluding(part)) if isinstance(part, OrderIndicator) else dict(excluding(part._element))
+        excluded = excluding(part if isinstance(part, OrderIndicator) else part._element)
         for name, element, is_optional in parts(part):
             if name in seen:  # of another alternative of a choice
                 continue

@@ -15,6 +15,9 @@ from holdfast.wsdl.shapes import Field, Shape, Shapes
 
 _MET_BY_SYMMETRIC_KEY = (SIGNATURES, ENCRYPTION, PROTECTED_TOKENS, SIGNED_TOKENS)
 
+_MOST_EXCLUDED = 8
+"""Fields named after each alternative of a choice: all of hundreds would be a text of quadratic length."""
+
 
 def facts(contract: Contract) -> dict[str, Any]:
     """Return what :func:`in_words` shows as data for JSON."""
@@ -134,7 +137,9 @@ def _signature(fields: list[Field]) -> str:
 
 
 def _may_be(one: Field) -> str:
-    others = f", not with {' or '.join(one.excluded)}" if one.excluded else ""
+    more = len(one.excluded) - _MOST_EXCLUDED
+    named = one.excluded if more <= 1 else (*one.excluded[:_MOST_EXCLUDED], f"{more} more")
+    others = f", not with {' or '.join(named)}" if named else ""
     return f"{', optional' if one.is_optional else ''}{others}{', may be nil' if one.is_nillable else ''}"
 
 
