@@ -24,6 +24,8 @@ from fake_server import FakeServer
 from holdfast.cli.main import main
 from holdfast.pipeline.jobs import mediation as mediation_job
 from holdfast.pipeline.jobs.mediation import _messages, _tell, pipeline
+from holdfast.pipeline.mediation.definition.plan import PipelinePlan
+from holdfast.pipeline.mediation.execution import samples
 from holdfast.pipeline.mediation.execution.batches import MediatedBatch
 from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
 
@@ -113,6 +115,27 @@ def test_check_takes_the_files_that_a_shell_makes_of_a_pattern(monkeypatch: pyte
     result = CliRunner().invoke(pipeline, given)
     assert result.exit_code == 0, result.output
     assert taken == [("1.xml", "2.xml", "other=3.xml"), "rows.jsonl"]
+
+
+@pytest.mark.spark
+def test_check_reads_each_file_once_as_it_may_be_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = sorted(map(str, EXAMPLE.parent.glob("messages/*.xml")))
+    read, made, usual = Counter[str](), list[int](), Path.read_bytes
+
+    def made_of(spark: Any, plan: PipelinePlan, rows: Callable[..., Any]) -> dict[str, list[Any]]:
+        for source in plan.sources:
+            for _ in range(2):  # to infer fields, and for the steps
+                rows(spark, source)
+        return {}
+
+    monkeypatch.setattr(Path, "read_bytes", lambda file: (read.update([str(file)]), usual(file))[1])
+    session = SimpleNamespace(createDataFrame=lambda values, _: made.append(len(values)))
+    monkeypatch.setattr(mediation_job, "command_session", lambda *_, **__: nullcontext(session))
+    monkeypatch.setattr(samples, "made_of", made_of)
+    result = CliRunner().invoke(pipeline, ["check", str(EXAMPLE), "--with", *messages])
+    assert result.exit_code == 0, result.output
+    assert made == [len(messages)] * 2
+    assert {read[file] for file in messages} == {1}
 
 
 @pytest.mark.spark

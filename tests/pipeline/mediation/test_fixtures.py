@@ -13,7 +13,7 @@ from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan
 from holdfast.pipeline.mediation.execution.samples import made_of
 from holdfast.pipeline.mediation.expectation import differences, read_expectation, report
-from holdfast.pipeline.mediation.fixtures import _columns, _messages, _row, message_files, rows_of
+from holdfast.pipeline.mediation.fixtures import _columns, _messages, _row, message_files, messages_of, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +115,9 @@ def test_the_rows_of_the_example_are_those_of_its_file_without_a_broker(spark: S
     plan = read_pipeline(EXAMPLE, {"broker": "http://127.0.0.1:1", "work": str(work)})
     files = message_files([f"{EXAMPLE.parent}/messages/*.xml"], plan)
     expected = read_expectation(EXAMPLE.parent / "rows.jsonl", [sink.name for sink in plan.sinks])
-    made = made_of(spark, plan, lambda session, source: rows_of(session, source, files[source.name]))
+    made = made_of(
+        spark, plan, lambda session, source: rows_of(session, source, messages_of(source, files[source.name]))
+    )
     assert list(report(made, differences(expected, made))) == [
         "sink first: 2 rows as expected",
         "sink others: 1 row as expected",
@@ -138,7 +140,7 @@ def test_the_rows_of_topics_and_of_inferred_fields_come_from_files_alone(spark: 
     made.route("read", "out")
     made.dead_letters(table=str(tmp_path / "dead"))
     plan = made.plan()
-    found = made_of(spark, plan, lambda session, source: rows_of(session, source, [messages]))
+    found = made_of(spark, plan, lambda session, source: rows_of(session, source, messages_of(source, [messages])))
     assert found[""] == []
     (row,) = found["out"]
     assert (row["key"], row["body"], row["headers"]["n"]) == ("k", "<o><n>7</n></o>", "7")

@@ -378,15 +378,14 @@ def _test(plan: PipelinePlan, told: tuple[str, ...], expect: str | None, *, is_j
         read_expectation,
         report,
     )
-    from holdfast.pipeline.mediation.fixtures import check_files, message_files, rows_of
+    from holdfast.pipeline.mediation.fixtures import message_files, messages_of, rows_of
 
     files = message_files(told, plan)
-    for source in plan.sources:
-        check_files(source, files[source.name])
+    given = {source.name: messages_of(source, files[source.name]) for source in plan.sources}
     expected = None if expect is None else read_expectation(Path(expect), [sink.name for sink in plan.sinks])
     config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
     with own_words(), command_session(name, remedy="Nothing was changed", config=config, **arguments) as spark:
-        made = made_of(spark, plan, lambda session, source: rows_of(session, source, files[source.name]))
+        made = made_of(spark, plan, lambda session, source: rows_of(session, source, given[source.name]))
     if expected is not None:
         check_columns(expected, made, str(expect))
     if expected is None:

@@ -92,26 +92,23 @@ def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Pat
     return found
 
 
-def check_files(source: SourcePlan, files: Sequence[Path]) -> None:
-    """Check the messages of a source's files; errors as for :func:`rows_of`, but without Spark."""
-    columns = _columns(source)
-    for file in files:
-        for _ in _messages(file, columns, is_kafka=source.kafka is not None):
-            pass
-
-
-def rows_of(spark: SparkSession, source: SourcePlan, files: Sequence[Path]) -> DataFrame:
-    """Return the rows that a source with only the messages of these files would have.
+def messages_of(source: SourcePlan, files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Read the messages of a source's files, once: a file may be a pipe.
 
     Raises:
         ConfigurationError: A file does not contain messages; names the line.
     """
+    columns = _columns(source)
+    return [one for file in files for one in _messages(file, columns, is_kafka=source.kafka is not None)]
+
+
+def rows_of(spark: SparkSession, source: SourcePlan, given: Sequence[dict[str, Any]]) -> DataFrame:
+    """Return the rows that a source with only these messages would have."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     columns = _columns(source)
     names = [name for name, *_ in columns]
-    given = [one for file in files for one in _messages(file, columns, is_kafka=source.kafka is not None)]
     rows = [_row(number, one, columns, source) for number, one in enumerate(given)]
     values = [tuple(row[name] for name in names) for row in rows]
     if source.kafka is None:
