@@ -145,9 +145,7 @@ def models_with_alternatives(draw: st.DrawFn) -> Particle:
 
 
 @given(models_with_alternatives(), st.data())
-def test_fields_of_several_alternatives_exclude_only_those_that_never_occur_with_them(
-    model: Particle, data: st.DataObject
-) -> None:
+def test_fields_exclude_only_those_that_no_alternative_has_with_them(model: Particle, data: st.DataObject) -> None:
     try:
         made = of(model.schema())
     except ConfigurationError as error:
