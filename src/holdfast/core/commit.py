@@ -66,7 +66,7 @@ class GroupCommit:
     """The open batch, and the batches that the store is writing."""
 
     def __init__(self) -> None:
-        self.fail: Callable[[Exception], None] = lambda _error: None
+        self.fail: Callable[[Exception], None] = _ignore
         """Called with an unexpected error in a call that is :func:`changing`. The shell sets it."""
         self.batch = Batch()
         self.opened = Opened()
@@ -138,3 +138,7 @@ class GroupCommit:
         """Make the calls of the oldest batch taken, which is now durable."""
         for call in self._taken.popleft():
             call(now)
+
+
+def _ignore(_error: Exception) -> None:
+    """Leave an error to the caller. The explorer copies the core, so this is no lambda."""
