@@ -49,6 +49,8 @@ _POLL: Final = 0.05
 _QUICK_POLL: Final = 0.01
 """The same while a partition changes its node."""
 _PAUSE: Final = 0.5
+_FLUSH: Final = 1.0
+"""Seconds that a node which leaves waits at most for Kafka to confirm its resignations."""
 _CLOCK_SECONDS: Final = 60.0
 """Seconds between two looks at Kafka's clock."""
 _CONTACT: Final = "Check Kafka. The node continues on its own when it answers."
@@ -117,8 +119,10 @@ class _GroupAgent:
         self._is_subscribed = True
         self._asked_at: float | None = None
         """When the description was asked for that is on its way."""
-        self._ask_at = 0.0
+        self._ask_at = self._refused_at = 0.0
         self._sent_view: View | None = None
+        self._with_worker: set[int] = set()
+        """The partitions of which the supervisor may have a worker."""
         self._is_member = False
         self._created = ""
         """Where this node created the cluster; "": it was there."""
@@ -358,7 +362,8 @@ class _GroupAgent:
 
     def _look(self, now: float) -> None:
         """Ask for the group, and process the answer, without waiting for it."""
-        if self._asked_at is None and (now >= self._ask_at or self._membership.is_look_due(now)):
+        is_due = self._membership.is_look_due(now) and now >= self._refused_at + _PAUSE
+        if self._asked_at is None and (now >= self._ask_at or is_due):
             self._ask_at = now + min(0.5, self._settings.policy.hold / 4)
             self._describer.ask()
             self._asked_at = now
@@ -367,7 +372,7 @@ class _GroupAgent:
         try:
             picture = self._describer.answer()
         except KafkaAway as error:
-            self._asked_at = None
+            self._asked_at, self._refused_at = None, now
             self._be_away(str(error))
             return
         if picture is None:
@@ -402,7 +407,7 @@ class _GroupAgent:
             self._poll()
             self._tick()
             self._keep_pins()
-        self._shared.hear_outcomes(_QUICK_POLL)  # the last resignation leaves now
+        self._shared.flush(_FLUSH)  # the last resignations, without which the next nodes would wait
         for one in (self._former, self._consumer):
             if one is not None and not self._supervisor.is_gone:
                 self._close(one)
@@ -544,6 +549,7 @@ class _GroupAgent:
             report_cut_off(self._report, self._sent_view, view)
             report_differing(self._report, self._sent_view, view)
             self._sent_view = view
+            self._with_worker |= view.mine.keys() | view.preparing.keys()
             self._supervisor.tell({"view": view.to_json()})
 
     def _listen(self) -> None:
@@ -551,7 +557,12 @@ class _GroupAgent:
         if any(told.get("end", False) for told in messages):
             self._is_told_to_end = True
             self._membership.end()  # first: workers that have ended already are among these messages
-        stopped = [partition for told in messages for partition in told.get("stopped", ())]
+        stopped = {partition for told in messages for partition in told.get("stopped", ())}
+        if (view := self._sent_view) is not None and not self._is_told_to_end:
+            stopped -= view.mine.keys() | view.preparing.keys()  # these had an earlier worker
+        self._with_worker -= stopped
+        # The supervisor reports once that a worker has ended, and nothing about one that it was not told to start.
+        stopped |= self._membership.ending - self._with_worker
         for partition in stopped:
             self._membership.log_claimed(partition, self._trust.own_claim(partition))
         for partition in self._membership.stopped(stopped):

@@ -128,7 +128,8 @@ class SharedTopic(KafkaLog):
             self._writer().produce(self._address.topic, value, key.encode(), partition=0, on_delivery=report)
         except (KafkaException, SystemError, BufferError) as error:
             self.said = said(error)
-            self.renew()
+            if not isinstance(error, BufferError):  # what fills the buffer may be written yet
+                self.renew()
             then(False)
 
     def append_elsewhere(self, topic: str, partition: int, record: bytes) -> None:
@@ -140,6 +141,12 @@ class SharedTopic(KafkaLog):
         """Process the outcomes of what was said."""
         if self._producer is not None:
             self._producer.poll(wait)
+
+    def flush(self, wait: float) -> None:
+        """Wait until Kafka has answered all that was said and appended, but no longer than these seconds."""
+        if self._producer is not None:
+            with contextlib.suppress(KafkaException, SystemError):
+                self._producer.flush(wait)
 
     def put(self, key: str, value: bytes | None) -> None:
         """Write a value, and wait until it is durable.

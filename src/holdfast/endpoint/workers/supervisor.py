@@ -575,6 +575,8 @@ class Supervisor:
             # One that is stopping already would take a second SIGTERM as the order to end at once.
             if process.pid and (process.kill_at is None or number == signal.SIGKILL):
                 os.kill(process.pid, number)
+            elif not process.pid and self._agent is not None and process.number in self._wanted.keys() - {self._count}:
+                self._give_up(process)  # it waited for its next start
         if number == signal.SIGKILL:
             self._code = 130
 

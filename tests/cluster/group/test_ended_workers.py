@@ -1,0 +1,136 @@
+"""What the agent learns of the workers: the real agent and the real supervisor, without Kafka and without processes.
+
+The supervisor reports once that a worker has ended, and the agent waits for that. No order of events may leave it
+waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from holdfast.cluster.agent import AgentSettings
+from holdfast.cluster.group import agent as module
+from holdfast.cluster.group.agent import _GroupAgent
+from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote
+from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.trust import Trust
+from holdfast.endpoint.workers.agent_link import AgentLink
+from holdfast.endpoint.workers.supervisor import STARTS, Supervisor
+from holdfast.store.kafka.topic import KafkaAway
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+POLICY = LeasePolicy(6.0)
+EVENTS = ("assigned", "lost", "given up", "dies", "look")
+
+
+class Node:
+    """An agent and a supervisor with one partition, whose workers are not started."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "trust_clock", lambda: self.now)
+        monkeypatch.setattr(os, "kill", lambda *_: None)
+        self.now, self.is_assigned = 100.0, False
+        ours, self.theirs = socket.socketpair()
+        settings = AgentSettings(f"kafka://127.0.0.1:1/log?cache={place}", "a", "http://a", 1, POLICY)
+        self.agent = _GroupAgent(settings, self.theirs, Trust(1), lambda *_, **__: None)
+        self.membership = self.agent._membership
+        self.supervisor = Supervisor(1, (), (), lambda _facts: None, agent=AgentLink(0, ours, Trust(1)))
+        self.worker = self.supervisor._processes[0]
+
+    def close(self) -> None:
+        self.theirs.close()
+        self.supervisor._directory.delete()
+        for process in self.supervisor._processes:
+            for one in (process.taking, process.inbox):
+                one.close()
+
+    def do(self, event: str) -> None:
+        match event:
+            case "assigned" if not self.is_assigned:
+                self.is_assigned = True
+                self.membership.assigned([0], "me", self.now)
+            case "lost" if self.is_assigned:
+                self.is_assigned = False
+                self.membership.lost([0], self.now)
+            case "given up" if self.worker.pid:
+                self.died(STARTS)
+            case "dies" if self.worker.pid:
+                self.died(0)
+            case "look":
+                for _ in range(3):
+                    self.look()
+            case "lease":
+                for _ in range(30):
+                    self.look()
+
+    def died(self, failed_starts: int) -> None:
+        self.worker.pid, self.worker.kill_at, self.worker.failed_starts = 0, None, failed_starts
+        self.supervisor._died(self.worker, 1)
+
+    def look(self) -> None:
+        self.now += POLICY.lease / 20
+        me = GroupMember("me", "a", "http://a", self.agent._since, "", frozenset({0} if self.is_assigned else ()))
+        other = GroupMember("you", "b", "http://b", self.agent._since + 1)
+        self.membership.looked(GroupPicture((me, other), True), self.now, self.now)
+        if 0 in self.membership.view.preparing and self.worker.pid:
+            self.membership.log_noted(0, LogNote(1, False), self.now)
+        self.agent._publish(self.now)
+        self.agent._listen()
+        self.supervise()
+
+    def supervise(self) -> None:
+        """The worker starts at once, and ends as soon as it is told to."""
+        self.supervisor._follow()
+        if self.worker.pid and (self.worker.kill_at is not None or self.supervisor._is_ending):
+            self.died(0)
+        if self.worker.start_at is not None:
+            self.worker.start_at, self.worker.pid = None, 1
+
+
+@pytest.mark.parametrize("length", [3, pytest.param(4, marks=pytest.mark.nightly)])
+def test_no_order_of_events_leaves_a_partition_without_worker_or_a_node_at_work(
+    length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for events in product(EVENTS, repeat=length):
+        with monkeypatch.context() as patched:
+            node = Node(tmp_path, patched)
+            try:
+                for event in ("assigned", "look", *events):
+                    node.do(event)
+                for event in ("assigned", "lease", "lease"):
+                    node.do(event)
+                assert 0 in node.membership.view.mine and node.worker.pid, events
+                for event in events[-2:]:
+                    node.do(event)
+                node.supervisor._end(signal.SIGTERM)
+                node.do("look")
+                assert not node.membership.has_workers, events
+            finally:
+                node.close()
+
+
+def test_a_coordinator_that_refuses_at_once_is_asked_at_intervals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while a partition has no owner until a look has shown the node."""
+    node, asked = Node(tmp_path, monkeypatch), list[float]()
+
+    def refuse() -> None:
+        raise KafkaAway("the coordinator is not available")
+
+    monkeypatch.setattr(node.agent._describer, "ask", lambda: asked.append(node.now))
+    monkeypatch.setattr(node.agent._describer, "answer", refuse)
+    node.do("assigned")
+    try:
+        for _ in range(500):
+            node.now += 0.01
+            node.agent._look(node.now)
+    finally:
+        node.close()
+    assert node.membership.is_look_due(node.now) and 9 <= len(asked) <= 12
