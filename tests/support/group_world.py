@@ -9,6 +9,7 @@ from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, P
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.states import GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import Report
 
 POLICY = LeasePolicy(6.0)
 PARTITIONS = 5
@@ -38,6 +39,8 @@ class Worker:
 
     claim: int = 0
     own: int = 0
+    busy_until: float = 0.0
+    """Until when its handler runs."""
 
 
 @dataclass(eq=False)
@@ -63,8 +66,8 @@ class Process:
     is_leaving: bool = False
     is_older: bool = False
     """Whether it is of a version that knows no resignations: it claims a log when it is trusted."""
-    told: frozenset[tuple[str, int]] = frozenset()
-    """What it reports as prepared, which others read late."""
+    told: Report = field(default_factory=Report)
+    """What it reports, which others read late."""
     pins: dict[int, str] = field(default_factory=dict)
     """Partition -> the group's name of the member that the node keeps for it."""
     asked: tuple[float, GroupPicture] | None = None
@@ -81,6 +84,9 @@ class OlderMembership(GroupMembership):
 
     def log_noted(self, partition: int, note: LogNote, now: float) -> None:
         pass
+
+    def _awaits_worker(self, partition: int, waited: float) -> bool:
+        return False
 
     def pass_time(self, now: float) -> None:
         for partition, state in self._states.items():
@@ -152,6 +158,23 @@ class Group:
             self.coordinate()
             self.judge()
 
+    def move_busy_workers(self, seconds: float) -> None:
+        """Move partitions without faults, while handlers run that take longer than a hold. A worker ends only after its
+        handler, and no other one may handle the same messages before."""
+        until, handlers = self.now + seconds, random.Random(self.joined)
+        while self.now < until:
+            if self.random.random() < 0.04:
+                self.wish()
+            self.run(STEP, faults=False)
+            for partition in range(PARTITIONS):
+                for process in self.acting(partition):
+                    worker = process.workers[partition]
+                    if worker.busy_until <= self.now and handlers.random() < 0.2:
+                        worker.busy_until = self.now + handlers.choice([0.2, POLICY.hold, 2 * POLICY.hold])
+                found = [one.workers[partition] for one in self.processes if partition in one.workers]
+                busy = [one for one in found if one.busy_until > self.now]
+                assert len(busy) <= 1, f"{self.now:.1f}: {len(busy)} handle messages of {partition}"
+
     def fault(self) -> None:
         process = self.random.choice(self.processes)
         match self.random.choice(["pause", "cut", "kill", "mute", "slow", "restart", "crash", "leave"]):
@@ -219,9 +242,11 @@ class Group:
             now=self.now,
             moved=moved,
             resigning=frozenset((one.node, one.since) for one in self.processes if not one.is_older),
-            prepared=frozenset[tuple[str, int]]().union(*(one.told for one in self.processes)),
+            prepared=frozenset((one.node, p) for one in self.processes for p in one.told.prepared),
+            serving=frozenset((one.node, p) for one in self.processes for p in one.told.serving),
+            ending=frozenset((one.node, p) for one in self.processes for p in one.told.ending),
         )
-        process.told = frozenset((process.node, p) for p in process.membership.report.prepared)
+        process.told = process.membership.report
 
     def work(self, process: Process) -> None:
         """Look, and start and end workers."""
@@ -229,8 +254,10 @@ class Group:
         self.look(process)
         membership.pass_time(self.now)
         mine = membership.view.mine.keys() | membership.view.preparing.keys()
+        served = membership.view.mine.keys() & process.workers.keys()
+        membership.serves([p for p in served if process.workers[p].own], {})
         for partition in process.workers.keys() - mine:  # a worker needs some time to end
-            if self.random.random() < 0.3:
+            if self.random.random() < 0.3 and process.workers[partition].busy_until <= self.now:
                 del process.workers[partition]
         for partition, note in process.notes.items():
             membership.log_claimed(partition, note.own)

@@ -35,6 +35,7 @@ class Report:
         short: Why its disk has no room for partitions; "": it has room.
         clock_ahead: Seconds that its clock is ahead of that of the database or of Kafka, negative if behind; 0: few.
         prepared: The partitions of other nodes that it could serve at once.
+        ending: The partitions that it has lost, and whose workers have not ended yet.
     """
 
     serving: tuple[int, ...] = ()
@@ -44,13 +45,14 @@ class Report:
     short: str = ""
     clock_ahead: int = 0
     prepared: tuple[int, ...] = ()
+    ending: tuple[int, ...] = ()
 
     def to_json(self) -> str:
         """Return the report as JSON text, in which keys of objects are text."""
         failed = {str(partition): why for partition, why in sorted(self.failed.items())}
         told = {"serving": self.serving, "failed": failed, "unreachable": dict(self.unreachable)}
         facts = {"tables": dict(self.tables), "short": self.short, "clock_ahead": self.clock_ahead}
-        return json.dumps({**told, **facts, "prepared": self.prepared})
+        return json.dumps({**told, **facts, "prepared": self.prepared, "ending": self.ending})
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:
@@ -59,7 +61,8 @@ class Report:
         tables = dict(values.get("tables", {}))
         short, ahead = str(values.get("short", "")), int(values.get("clock_ahead", 0))
         serving, unreachable = tuple(values.get("serving", ())), dict(values.get("unreachable", {}))
-        return cls(serving, failed, unreachable, tables, short, ahead, tuple(values.get("prepared", ())))
+        prepared, ending = tuple(values.get("prepared", ())), tuple(values.get("ending", ()))
+        return cls(serving, failed, unreachable, tables, short, ahead, prepared, ending)
 
 
 def different_tables(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:

@@ -482,6 +482,8 @@ def test_a_node_reports_why_a_worker_failed_until_it_serves_or_the_partition_is_
     membership.failed({0: "no space"}, 300.0)
     membership.lost([0], 300.0)
     membership.serves([], {})
+    assert membership.report == Report(ending=(0,))
+    membership.stopped([0])
     assert membership.report == Report()
 
 

@@ -43,7 +43,14 @@ def test_nodes_follow_resignations_unless_one_of_them_does_not_know_them() -> No
     assert found[0] > 0 == found[1]
 
 
-class OverlooksClaims(GroupMembership):
+class ForgetsHandlers(GroupMembership):
+    """The next node does not wait for the end of a worker that may act no longer, which hides other mistakes."""
+
+    def _awaits_worker(self, partition: int, waited: float) -> bool:
+        return False
+
+
+class OverlooksClaims(ForgetsHandlers):
     """A claim that its worker reads says nothing about who may act."""
 
     def log_noted(self, partition: int, note: LogNote, now: float) -> None:
@@ -61,7 +68,7 @@ class VouchesForAllClaims(GroupMembership):
         return 1_000_000 if partition in self._vouched else 0
 
 
-class FollowsBesideOlderNodes(GroupMembership):
+class FollowsBesideOlderNodes(ForgetsHandlers):
     def follows_until(self, partition: int) -> float:
         self._alike_since = -1000.0
         return super().follows_until(partition)
@@ -156,4 +163,22 @@ def test_a_claim_from_before_a_node_lost_and_got_a_partition_again_does_not_coun
     """A paused node has claimed the log, and wakes when another one serves. It gets the partition again at once."""
     monkeypatch.setitem(GROUP_TABLE, (GroupState.WAITING, GroupEvent.REVOKED), GroupState.ELSEWHERE)
     with pytest.raises(AssertionError, match="act"):
-        Group(1145).run(120.0, faults=True)
+        Group(1145, ForgetsHandlers).run(120.0, faults=True)
+
+
+def move_busy_workers(kind: type[GroupMembership], seeds: int) -> None:
+    for seed in range(seeds):
+        group = Group(seed, kind)
+        group.run(20.0, faults=False)
+        group.move_busy_workers(60.0)
+        group.calm()
+
+
+@pytest.mark.parametrize("seeds", [5, pytest.param(200, marks=pytest.mark.nightly)])
+def test_no_two_workers_handle_messages_of_a_partition_that_is_moved(seeds: int) -> None:
+    move_busy_workers(GroupMembership, seeds)
+
+
+def test_a_next_node_that_does_not_wait_for_running_handlers_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="handle messages"):
+        move_busy_workers(ForgetsHandlers, 30)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import time
 
 import pytest
 
 from holdfast.cluster.trust import Trust
-from holdfast.cluster.view import View
+from holdfast.cluster.view import KAFKA, View
+from holdfast.endpoint.shutdown import LONGEST_STOP
 from holdfast.endpoint.workers.agent_link import AgentLink
-from holdfast.endpoint.workers.supervisor import LONGEST_REASON, Supervisor, reason_of
+from holdfast.endpoint.workers.supervisor import (
+    AGENT_SECONDS,
+    LONGEST_END,
+    LONGEST_REASON,
+    STOP_SECONDS,
+    Supervisor,
+    reason_of,
+)
 from holdfast.exceptions import ConfigurationError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -37,6 +46,36 @@ def test_a_worker_that_was_given_away_leaves_nothing_to_wait_for() -> None:
         while worker.pid:
             supervisor._look_after(worker)
         assert supervisor._next_time() is None
+    finally:
+        agent.close()
+        supervisor._directory.delete()
+
+
+@pytest.mark.parametrize("engine", ["PostgreSQL", KAFKA])
+def test_a_node_that_ends_gives_its_workers_all_the_time_that_an_operator_grants(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next nodes may prepare first. One deadline is for that, the handlers and the agent together."""
+    ours, agent = socket.socketpair()
+    supervisor = Supervisor(2, (), (), lambda _facts: None, agent=AgentLink(0, ours, Trust(2)))
+    told, now = list[tuple[int, int]](), 1000.0
+    monkeypatch.setattr(os, "kill", lambda *one: told.append(one))
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    try:
+        supervisor._want({0: 0, 1: 0, 2: 0})
+        for process in supervisor._processes:
+            process.pid, process.start_at = 100 + process.number, None
+        for mine, signals in (({0: 0, 1: 0}, 1), ({1: 0}, 1)):  # the next node of 0 is prepared, that of 1 is not
+            agent.sendall(json.dumps({"view": View("a", mine, {}, {}, engine=engine).to_json()}).encode() + b"\n")
+            supervisor._follow()
+            supervisor._signals = signals
+            supervisor._obey()
+            now += 2 * STOP_SECONDS / 3
+        supervisor._obey()
+        assert told == [(pid, signal.SIGTERM) for pid in (100, 101, 102)]
+        kill_at = {process.kill_at for process in supervisor._processes}
+        assert kill_at == {1000.0 + LONGEST_END - AGENT_SECONDS}
+        assert LONGEST_STOP < LONGEST_END - AGENT_SECONDS < LONGEST_END < 30
     finally:
         agent.close()
         supervisor._directory.delete()

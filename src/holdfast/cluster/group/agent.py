@@ -449,6 +449,7 @@ class _GroupAgent:
             resigning=self._notes.resigning(membership.members),
             prepared=frozenset((one.node, p) for one, report in reports for p in report.prepared),
             serving=frozenset((one.node, p) for one, report in reports for p in report.serving),
+            ending=frozenset((one.node, p) for one, report in reports for p in report.ending),
             makes_way=self._disk.makes_way(
                 now, self._notes.has_room_beside(node, membership.members) if is_known else None
             ),

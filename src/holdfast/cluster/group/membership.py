@@ -7,7 +7,8 @@ partition, reads the log and follows it. It claims the log in one of two cases:
 - The last owner has *resigned* in the log, after its worker had ended: no node acts on the partition. Of several nodes
   that claim the log then, one has it, because a claim counts only directly after the claim that its author has read.
 - The node has waited for a hold since it got the partition, and since its worker read the last claim of another
-  process: then no earlier owner acts any longer, however many there were meanwhile.
+  process: then no earlier owner acts any longer, however many there were meanwhile. And no node of the group reports
+  that its worker still runs, because a handler may take longer than a hold.
 
 An operator's move adds a member to the group, a *pin*, which the node keeps only for one partition. The partition is
 then that node's, whatever the group assigns. All nodes see pins in the same description of the group as its members, so
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
@@ -36,6 +38,10 @@ from holdfast.cluster.trust import ClockCheck
 from holdfast.cluster.view import KAFKA, View
 from holdfast.core.states.table import absent
 from holdfast.exceptions import ConfigurationError
+
+LONGEST_END: Final = 30.0
+"""Seconds that a node waits at most for the end of another node's worker. A node that ends kills its own ones earlier.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,8 @@ class GroupMembership:
         self._prepared: frozenset[tuple[str, int]] = frozenset()
         self._at: dict[int, frozenset[str]] = {}
         """Partition -> the nodes that report that they serve it."""
+        self._with_worker: frozenset[tuple[str, int]] = frozenset()
+        """The nodes that report a worker which may act or have a handler that still runs, with its partition."""
         self._alike_since: float | None = None
         """Since when all looks have shown only nodes that resign, and claim the log as this one does."""
         self._moved: frozenset[int] = frozenset()
@@ -186,6 +194,7 @@ class GroupMembership:
             self._short,
             self.clock.ahead,
             tuple(p for p in self._preparing if p in self._notes and self.follows_until(p)),
+            tuple(sorted(self.ending)),
         )
 
     @property
@@ -411,6 +420,7 @@ class GroupMembership:
         resigning: frozenset[tuple[str, float]] = frozenset(),
         prepared: frozenset[tuple[str, int]] = frozenset(),
         serving: frozenset[tuple[str, int]] = frozenset(),
+        ending: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
         """Follow what operators and other nodes say of this node.
 
@@ -425,12 +435,14 @@ class GroupMembership:
             short: Why the disk of this node has no room for partitions; "": it has room.
             makes_way: Whether another node may have room, so that this one takes no partitions meanwhile.
             resigning: The nodes, and when each started, that resign when they have ended a worker.
-            prepared, serving: The nodes that report, and the partitions that they could serve at once, and do serve.
+            prepared, serving, ending: The nodes that report, and the partitions that they could serve at once, do
+                serve, and have lost although the worker still runs.
         """
         # A node that leaves takes its report back, and a look that still shows it may be on its way.
         known = {(one.node, one.since) for one in self._members.values()}
         self._resigning, self._prepared = (self._resigning & known) | resigning, prepared
         self._at = {p: frozenset(node for node, one in serving if one == p) for p in {one for _, one in serving}}
+        self._with_worker = serving | ending
         others = {node: different_tables(self._tables, theirs) for node, theirs in (tables or {}).items()}
         self._differing = {node: names for node, names in others.items() if names}
         self._is_drained, self._cut_off_by, self._moved = is_drained, cut_off_by, moved
@@ -450,9 +462,16 @@ class GroupMembership:
             self._settle(partition, now)
         self._rests = {p: until for p, until in self._rests.items() if now <= until}
         for partition, got in list(self._got.items()):
-            if partition in self._notes and now > got + self._policy.hold and self._is_clear(partition):
+            is_over = now > got + self._policy.hold and self._is_clear(partition)
+            if partition in self._notes and is_over and not self._awaits_worker(partition, now - got):
                 self._vouched[partition] = self._notes[partition].epoch
                 self._on(partition, GroupEvent.CLEAR)
+
+    def _awaits_worker(self, partition: int, waited: float) -> bool:
+        """Whether another node of the group reports that its worker has not ended. That one may act no longer, but what
+        its handlers do counts when it is stored: this node would call them for the same messages again."""
+        others = {one.node for one in self._members.values()} - {self.node}
+        return waited < LONGEST_END and any((node, partition) in self._with_worker for node in others)
 
     def _settle(self, partition: int, now: float) -> None:
         """Follow the partition's pin, or else the group."""

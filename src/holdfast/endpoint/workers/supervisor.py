@@ -48,8 +48,10 @@ LONGEST_PAUSE: Final = 10.0
 STEADY: Final = 60.0
 """Seconds of running after which earlier deaths of a worker no longer count."""
 STOP_SECONDS: Final = 5.0
-"""Seconds that a worker has to stop when its node gives it away or ends. Then it is killed: what it acknowledged is
-stored."""
+"""Seconds that a worker has to stop when its node gives it away. Then it is killed: what it acknowledged is stored."""
+LONGEST_END: Final = 29.0
+AGENT_SECONDS: Final = 2.0
+"""Seconds from the signal until a node has ended. Kubernetes kills it after 30. The last two are for its agent."""
 STARTS: Final = 3
 """Starts of a worker that may fail in a row before a node of a cluster leaves its work to another node."""
 LONGEST_REASON: Final = 1000
@@ -197,7 +199,8 @@ class Supervisor:
         self._directory = SocketDirectory()
         self._giving: list[socket.socket] = []
         self._loads = Loads(count)
-        self._claims = claims or partial(_claims_in, IdentifierTable(count))
+        own = IdentifierTable(count)
+        self._claims = claims or (lambda number, _epoch: own.of(number))
         self._offers = IdentifierTable(count)
         self._placements = Placements()
         self._view = View("", {}, {}, {})
@@ -221,6 +224,7 @@ class Supervisor:
         self._is_ending = False
         self._end_at: float | None = None
         """When the workers of a node that leaves must end, although the agent still wants them."""
+        self._kill_by: float | None = None  # a node that leaves kills its workers
         self._code = 0
         if agent is None:
             self._placements.set(Placement(frozenset(range(count))))
@@ -280,6 +284,8 @@ class Supervisor:
 
     def _obey(self) -> None:
         """End what an operator wants to end. Other nodes prepare first what this one serves, if that is possible."""
+        if self._agent is not None and self._kill_by is None:
+            self._kill_by = time.monotonic() + LONGEST_END - AGENT_SECONDS
         if self._signals > 1:
             self._end(signal.SIGKILL)
         elif self._end_at is None and self._agent is not None and self._view.engine == KAFKA and not self._is_ending:
@@ -401,7 +407,7 @@ class Supervisor:
 
     def _stop(self, process: _Process) -> None:
         if process.kill_at is None:
-            process.kill_at = time.monotonic() + STOP_SECONDS
+            process.kill_at = self._kill_by or time.monotonic() + STOP_SECONDS
             os.kill(process.pid, signal.SIGTERM)
 
     def _give_up(self, process: _Process) -> None:
@@ -435,6 +441,7 @@ class Supervisor:
         if self._agent is None:
             return
         deadline = time.monotonic() + STOP_SECONDS
+        deadline = min(deadline, (self._kill_by or deadline) + AGENT_SECONDS)
         while os.waitpid(self._agent.pid, os.WNOHANG) == (0, 0):
             if time.monotonic() > deadline:
                 os.kill(self._agent.pid, signal.SIGKILL)
@@ -575,6 +582,7 @@ class Supervisor:
             # One that is stopping already would take a second SIGTERM as the order to end at once.
             if process.pid and (process.kill_at is None or number == signal.SIGKILL):
                 os.kill(process.pid, number)
+                process.kill_at = self._kill_by
             elif not process.pid and self._agent is not None and process.number in self._wanted.keys() - {self._count}:
                 self._give_up(process)  # it waited for its next start
         if number == signal.SIGKILL:
@@ -590,7 +598,3 @@ def reason_of(error: Exception) -> str:
         part = (most - 3) // 2
         why = f"{why[:part]} … {why[-part:]}"
     return f"{clause(why)}. {remedy}" if remedy else why
-
-
-def _claims_in(table: IdentifierTable, number: int, epoch: int) -> IdentifierClaims:
-    return table.of(number)
