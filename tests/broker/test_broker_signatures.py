@@ -281,7 +281,7 @@ async def test_a_part_that_no_element_names_is_a_dead_letter_before_a_leg_that_s
 async def test_a_message_that_encryption_makes_too_large_is_a_dead_letter(
     start: Start, run_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(envelopes, "_most_bytes", lambda _limits: 1 << 20)
+    monkeypatch.setattr(envelopes, "most_bytes_of", lambda _limits: 1 << 20)
     shop = Shop(tmp_path, encrypt=Encryption())
     service = await run_service(shop.app)
     text = BASE + forwarder(tmp_path, service.url) + "[forwarders.shop.security.signature.encryption]\n"

@@ -47,6 +47,7 @@ USERS = {"alice": "secret"}
 HASTY = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.05, floor=0.05, cap=0.2))
 CUSTOMER = b'<c:Customer xmlns:c="urn:shop">alice</c:Customer>'
 ELSEWHERE = {
+    "EncryptedAssertion": "only other stacks write it: test_signed_assertions.py",
     "FailedAuthentication": "the code of a fault",
     "InvalidSecurity": "the code of a fault",
     "InResponseTo": "always refused: test_saml_token.py",

@@ -286,7 +286,7 @@ async def test_a_message_is_too_large_if_it_is_so_when_it_is_protected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     few = Limits(max_bytes=1 << 20)
-    monkeypatch.setattr(envelopes, "_most_bytes", lambda _limits: few.max_bytes)  # 16 MiB take a minute
+    monkeypatch.setattr(envelopes, "most_bytes_of", lambda _limits: few.max_bytes)  # 16 MiB take a minute
     size = few.max_bytes - few.max_header_bytes - len("<r></r>")
     size -= 0 if kind == "signed" else size // 4
     http = holdfast.DestinationHTTP(envelopes=few)
