@@ -49,6 +49,10 @@ class IdentifierTable:
         """Return the view of one worker on the table. Call it in that worker's process, or before its fork."""
         return WorkerIdentifiers(self._memory, self._lock, number, self._count)
 
+    def claims(self, number: int, _epoch: int) -> WorkerIdentifiers:
+        """The same, as the supervisor asks for the claims of any kind."""
+        return self.of(number)
+
 
 class WorkerIdentifiers:
     """One worker's claims, and a view of those of the others.

@@ -199,9 +199,8 @@ class Supervisor:
         self._directory = SocketDirectory()
         self._giving: list[socket.socket] = []
         self._loads = Loads(count)
-        own = IdentifierTable(count)
-        self._claims = claims or (lambda number, _epoch: own.of(number))
-        self._offers = IdentifierTable(count)
+        self._claims = claims or IdentifierTable(count).claims
+        self._offers = IdentifierTable(count) if agent is None else None
         self._placements = Placements()
         self._view = View("", {}, {}, {})
         self._unreachable: Mapping[str, str] = {}
@@ -340,7 +339,7 @@ class Supervisor:
             tuple(self._giving),
             self._loads,
             self._placements,
-            OfferedIdentifiers(self._offers.of(number), number) if self._agent is None else None,
+            OfferedIdentifiers(self._offers.of(number), number) if self._offers is not None else None,
         )
         post = Post(place, theirs, self._directory.path, self._messages, self._admin, lambda: self._hang_ups)
         if self._agent is not None:
