@@ -113,8 +113,8 @@ class GroupMembership:
         """Partition whose worker could not be started -> until when no other one is started."""
         self._resigning: frozenset[tuple[str, float]] = frozenset()
         self._prepared: frozenset[tuple[str, int]] = frozenset()
-        self._at: dict[int, frozenset[str]] = {}
-        """Partition -> the nodes that report that they serve it."""
+        self._serving_nodes: frozenset[tuple[str, int]] = frozenset()
+        """The nodes that report that they serve a partition, with that partition."""
         self._with_worker: frozenset[tuple[str, int]] = frozenset()
         """The nodes that report a worker which may act or have a handler that still runs, with its partition."""
         self._alike_since: float | None = None
@@ -169,7 +169,7 @@ class GroupMembership:
 
     def _serving_now(self, partition: int, owner: str, nodes: Mapping[str, str]) -> str:
         """Return the node that reports that it serves a partition, as long as its next owner does not."""
-        found = self._at.get(partition, frozenset()) & nodes.keys() - {self.node}
+        found = {node for node in nodes.keys() - {self.node} if (node, partition) in self._serving_nodes}
         return owner if owner in found or not found else min(found)
 
     @property
@@ -210,8 +210,7 @@ class GroupMembership:
     @property
     def is_handing_over(self) -> bool:
         """Whether a partition changes its node now, and may have none until this node's next step."""
-        steady = {GroupState.ELSEWHERE, GroupState.SERVED}
-        return bool(self._keep_until) or not steady.issuperset(self._states.values())
+        return bool(self._keep_until or self.ending or self._preparing)
 
     @property
     def is_alone(self) -> bool:
@@ -441,8 +440,7 @@ class GroupMembership:
         # A node that leaves takes its report back, and a look that still shows it may be on its way.
         known = {(one.node, one.since) for one in self._members.values()}
         self._resigning, self._prepared = (self._resigning & known) | resigning, prepared
-        self._at = {p: frozenset(node for node, one in serving if one == p) for p in {one for _, one in serving}}
-        self._with_worker = serving | ending
+        self._serving_nodes, self._with_worker = serving, serving | ending
         others = {node: different_tables(self._tables, theirs) for node, theirs in (tables or {}).items()}
         self._differing = {node: names for node, names in others.items() if names}
         self._is_drained, self._cut_off_by, self._moved = is_drained, cut_off_by, moved
