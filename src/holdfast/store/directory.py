@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
+from typing import Self
 
 from holdfast.exceptions import StoreError, StoreFailed, StoreFormatError, StoreLocked, clause
 
@@ -185,6 +186,12 @@ class DirectoryLock:
     def release(self) -> None:
         """Release the lock. The file stays: if it were removed, two processes could lock two files of one name."""
         os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def is_full(error: BaseException) -> bool:

@@ -211,10 +211,10 @@ def retracted_text(outboxes: Collection[Outbox]) -> str:
     ]
     others = sum(outbox.lifecycle.retracted.others for outbox in named)
     keys = len(outboxes) - len(named)
-    if others or keys:
-        more = [counted(others, "other message")] * (others > 0) + [f"messages of {counted(keys, 'other key')}"] * (
-            keys > 0
-        )
+    more = [counted(others, "other message")] if others else []
+    if keys:
+        more.append(f"messages of {counted(keys, 'other key')}")
+    if more:
         lost.append(f"and {' and '.join(more)}, which the log names (acknowledgement.retracted)")
     return (
         f"{named[0].to} no longer acknowledges messages that it had acknowledged, and the source has deleted them: "

@@ -108,14 +108,11 @@ def clear_closed(place: Path, identity: Mapping[str, str]) -> int:
     require_own(place, identity)  # also one that was forgotten but not emptied
     if not (place / directory.ENGINE).exists():
         return 0
-    lock = directory.DirectoryLock(place)
-    try:
+    with directory.DirectoryLock(place):
         size = sum(file.stat().st_size for file in (place / directory.ENGINE).rglob("*"))
         forget(place)  # first: the next opening empties what a killed process leaves
         clear(place)
         return size
-    finally:
-        lock.release()
 
 
 def forget(place: Path) -> None:

@@ -95,7 +95,7 @@ def repair_store(path: Path, *, do: bool = False) -> Repair:
         StoreFormatError: There is no store, or one of another format.
     """
     require_store(path)
-    with _owned(path) if do else _kept_shut(path):
+    with directory.DirectoryLock(path) if do else _kept_shut(path):
         if not (path / directory.ENGINE).exists() and (path / NEW / "CURRENT").exists():
             if do:
                 _finish_exchange(path)
@@ -106,15 +106,6 @@ def repair_store(path: Path, *, do: bool = False) -> Repair:
             raise _beyond_repair(path, error.message, _save(path) if do else None) from error
         except _Refused as error:
             raise _beyond_repair(path, str(error), _save(path) if do else None) from error
-
-
-@contextlib.contextmanager
-def _owned(path: Path) -> Iterator[None]:
-    lock = directory.DirectoryLock(path)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager

@@ -162,7 +162,6 @@ _TIMEOUT_REMEDY = (
 )
 _REMEDIES: Final = (
     # SQLSTATE or its beginning, words of the message, remedy. During a connection, libpq gives no SQLSTATE.
-    ("28000", _NO_LOGIN, "Let the user log in: ALTER ROLE name LOGIN."),
     ("", _NO_LOGIN, "Let the user log in: ALTER ROLE name LOGIN."),
     (
         "",
