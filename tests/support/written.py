@@ -26,6 +26,8 @@ class Written(asyncio.Transport):
         return taken
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._is_closing:  # as uvloop does
+            raise RuntimeError("the handler is closed")
         self.writes += 1
         self._data.append(bytes(data))
 

@@ -169,6 +169,18 @@ async def test_a_lost_connection_or_a_false_packet_fails_its_requests() -> None:
     assert streams.bodies[2:] == [b"3"]
 
 
+async def test_a_request_of_the_turn_in_which_the_connection_ends_fails() -> None:
+    streams = Streams()
+    streams.ask(b"one")
+    connection, loop = streams.open(), asyncio.get_running_loop()
+    errors: list[object] = []
+    loop.set_exception_handler(lambda _loop, context: errors.append(context))
+    connection.transport.close()
+    connection.stream.connection_lost(None)
+    await asyncio.sleep(0)
+    assert streams.bodies == [None] and errors == []
+
+
 async def test_a_silent_node_gets_later_requests_on_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK", 0.01)
     monkeypatch.setattr(module, "SILENCE", 0.03)

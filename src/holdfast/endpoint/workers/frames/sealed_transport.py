@@ -126,7 +126,7 @@ class Pipe(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._other._transport is not None:
+        if self._other._transport is not None and not self._other._transport.is_closing():
             self._other._transport.write(data)
 
     def pause_writing(self) -> None:

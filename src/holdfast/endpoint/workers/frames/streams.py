@@ -76,7 +76,11 @@ class NodeStream(asyncio.Protocol):
 
     def _flush(self) -> None:
         frames, self._ready = self._ready, []
-        if self._transport is not None:
+        self._write(frames)
+
+    def _write(self, frames: list[tuple[int, bytes]]) -> None:
+        # The connection may have been lost since the frames were added, and uvloop's transport then raises.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(self._writer.pack(frames))
 
     def take_waiting(self) -> list[tuple[bytes, Done]]:
@@ -100,8 +104,8 @@ class NodeStream(asyncio.Protocol):
         is_waiting = bool(self._open or self._waiting)
         if not is_waiting and now - self._used > KEEP_ALIVE:
             self.close()
-        elif self._open and self._transport is not None and now - self._heard >= LOOK:
-            self._transport.write(self._writer.pack(()))
+        elif self._open and now - self._heard >= LOOK:
+            self._write([])
         is_silent = is_waiting and now - self._heard > SILENCE
         # Well before the other side stops accepting (ACCEPTING of the session).
         return not (self.is_over or is_silent or now - self._begun > RENEWAL)
