@@ -170,6 +170,24 @@ def test_other_nodes_name_the_node_that_serves_until_the_next_one_does() -> None
     assert (named((pin,)), named((pin,), "a"), named((pin,), "b"), named((pin,), "a", "b")) == ("b", "a", "b", "b")
 
 
+@pytest.mark.parametrize("is_stable", [True, False])
+@pytest.mark.parametrize("owned", [(), (0,)], ids=["no owner", "another owner"])
+@pytest.mark.parametrize("pins", [(), ("b",), ("b", "c")], ids=["no pin", "a pin", "two pins"])
+def test_a_node_that_serves_is_named_however_the_group_assigns_meanwhile(
+    is_stable: bool, owned: tuple[int, ...], pins: tuple[str, ...]
+) -> None:
+    """As it drains: it has joined again as a member that gets no partitions, and the first one has left."""
+    node, first = GroupMembership("c", "http://c", 1, POLICY, 50.0), frozenset({0})
+    own = GroupMember("z", "c", "http://c", 50.0)
+    before = GroupMember("x", "a", "http://a", 40.0, "", first), GroupMember("y", "b", "http://b", 41.0), own
+    after = GroupMember("v", "a", "http://a", 40.0), GroupMember("y", "b", "http://b", 41.0, "", frozenset(owned)), own
+    node.looked(GroupPicture(before, True), 100.0, 100.0)
+    node.noted(is_drained=False, is_cut_off=False, now=100.0, serving=frozenset({("a", 0)}))
+    kept = tuple(Pin(f"pin {one}", one, {"b": 41.0, "c": 50.0}[one], 0) for one in pins)
+    node.looked(GroupPicture(after, is_stable, kept), 100.1, 100.1)
+    assert node.view.owners == {0: "a"}
+
+
 class ServesAPinAtOnce(GroupMembership):
     def _is_clear(self, partition: int) -> bool:
         return partition in self._sights

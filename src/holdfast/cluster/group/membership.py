@@ -151,7 +151,8 @@ class GroupMembership:
         owners = {p: one.node for p, one in self._owners.items()}
         owners |= {p: "" if pin is None else pin.node for p, pin in self._pinned.items()}
         owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and p not in self._pinned}
-        owners |= {p: self._serving_now(p, name, nodes) for p, name in owners.items()}
+        # While the group assigns partitions again, some have no owner, but a node that serves them until they have one.
+        owners = {p: self._serving_now(p, owners.get(p, ""), nodes) for p in self._states}
         owners |= dict.fromkeys(mine, self.node)
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
@@ -168,7 +169,7 @@ class GroupMembership:
         return {p: self._epochs[p] for p in waiting if p not in self._rests}
 
     def _serving_now(self, partition: int, owner: str, nodes: Mapping[str, str]) -> str:
-        """Return the node that reports that it serves a partition, as long as its next owner does not."""
+        """Return the node that reports that it serves a partition, as long as its next owner does not; "": nobody."""
         found = {node for node in nodes.keys() - {self.node} if (node, partition) in self._serving_nodes}
         return owner if owner in found or not found else min(found)
 
