@@ -69,12 +69,12 @@ class Machine:
 
 def of_postgresql(accept: float, passing: float) -> Costs:
     """One server with 8 cores, as measured here; see the page for where the numbers come from."""
-    return Costs(accept, passing, commit=210.0, record=8.0, flushes=239.0)
+    return Costs(accept, passing, commit=83.0, record=4.3, flushes=2146.0)
 
 
 def of_kafka(accept: float, passing: float) -> Costs:
     """Three brokers with 8 cores each; the CPU of a commit is that of all three. They sync no commit."""
-    return Costs(accept, passing, commit=10_000.0, copies=2)
+    return Costs(accept, passing, commit=1210.0, copies=2)
 
 
 def limits(nodes: int, partitions: int, costs: Costs, machine: Machine, engine: Machine) -> dict[str, float]:
@@ -223,8 +223,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", choices=("postgresql", "kafka"))
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--accept", type=float, default=424.0)
-    parser.add_argument("--passing", type=float, default=89.0)
+    parser.add_argument("--accept", type=float, default=103.0)
+    parser.add_argument("--passing", type=float, default=31.0)
     parser.add_argument("--cores", type=int, default=8)
     parser.add_argument("--nodes", type=int, default=50)
     parser.add_argument("--sequences", type=int, default=1_000_000)
