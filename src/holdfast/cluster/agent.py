@@ -25,9 +25,8 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LONGEST_NAME, MOST_PARTITIONS, PARTITIONS, LeasePolicy
 from holdfast.cluster.membership import Membership
 from holdfast.cluster.memory import NodeMemory
@@ -47,6 +46,9 @@ from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import check_whole
+
+if TYPE_CHECKING:
+    from holdfast.cluster.lease_database import LeaseDatabase
 
 Report = Callable[..., None]
 """Logs an event: its level, its name, then its fields."""
@@ -115,6 +117,8 @@ def run_agent(settings: AgentSettings, link: socket.socket, trust: Trust, report
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    from holdfast.cluster.lease_database import LeaseDatabase  # the agent of a cluster on Kafka needs no PostgreSQL
+
     memory = NodeMemory(settings.memory, settings.node, trust.batches)
     database = LeaseDatabase(
         settings.location,

@@ -222,7 +222,7 @@ def test_each_package_of_an_extra_is_known_to_the_commands():
     extras = project["optional-dependencies"]
     packages = {
         re.match(r"[\w-]+", requirement)[0].replace("-", "_"): extra
-        for extra in ("kafka", "spark", "report", "sql", "wsdl")
+        for extra in ("kafka", "spark", "report", "sql", "wsdl", "x509")
         for requirement in extras[extra]
         if not requirement.startswith("holdfast")
     }

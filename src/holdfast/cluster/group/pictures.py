@@ -16,7 +16,7 @@ _PIN: Final = "holdfast-pin"
 
 def group_of(address: KafkaAddress) -> str:
     """Return the name of the group of a cluster's nodes."""
-    return f"{address.topic}-nodes"
+    return address.group
 
 
 def topic_of(address: KafkaAddress, part: Part) -> str:

@@ -32,7 +32,6 @@ from holdfast.exceptions import MessageFlowError, ProcessingError
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
 from holdfast.security.conversation.trust import FORMS, Form, Kind, write_reference, write_token
-from holdfast.security.encryption import encrypted_size
 from holdfast.security.freshness import Freshness, check_fresh
 from holdfast.security.header import (
     PLAIN_PASSWORD,
@@ -192,7 +191,11 @@ class SecureConversation(Processor):
             check_signable(content)
 
     def _secured_size(self, size: int) -> int:
-        return size if self._messages is None else encrypted_size(size)
+        if self._messages is None:
+            return size
+        from holdfast.security.encryption import encrypted_size  # only encryption needs cryptography
+
+        return encrypted_size(size)
 
     def remember_with(self, other: SecureConversation) -> None:
         """Use the tokens of another, which it replaces, if both have the same user name and password."""

@@ -56,6 +56,11 @@ class KafkaAddress:
         """Return the directory of this partition's cache."""
         return self.cache / f"partition-{self.partition}"
 
+    @property
+    def group(self) -> str:
+        """Return the name of the consumer group of a cluster's nodes."""
+        return f"{self.topic}-nodes"
+
 
 def read_kafka_address(location: str, partitions: int = PARTITIONS) -> KafkaAddress:
     """Return the log that a URL names.

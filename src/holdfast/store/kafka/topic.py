@@ -56,6 +56,13 @@ _REFUSALS: Final = {
 _PROOF: Final = "certificate"
 """In the text of an error of TLS that remains. Others may come from a broker that stops."""
 REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
+_PERMISSIONS: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Permit the user Read, Write, Describe, DescribeConfigs and Delete for the "
+    "topic {0.topic}, and Create if it does not exist.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Permit the user Describe for the group {0.group}, and Read if the topic "
+    "belongs to a cluster of brokers.",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Permit the user Create for the cluster, or create the topic {0.topic}.",
+}
 COMMAND_SECONDS: Final = 8.0
 """Seconds that a command waits for all answers of Kafka together."""
 COMMAND_REMEDY: Final = "Check that the Kafka cluster is running and reachable, then run the command again."
@@ -335,7 +342,8 @@ class KafkaLog:
         text = said(error)
         if code in _PASSING:
             return KafkaAway(text)
-        return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=REMEDY)
+        remedy = _PERMISSIONS[code].format(self._address) if code in _PERMISSIONS else REMEDY
+        return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=remedy)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -361,8 +369,8 @@ class KafkaLog:
             self._consumer = Consumer(
                 self._settings(
                     **{
-                        # The client demands a group; assign() joins none.
-                        "group.id": "holdfast-unused",
+                        # The client demands a group, and asks for its coordinator; assign() joins none.
+                        "group.id": self._address.group,
                         "enable.auto.commit": False,
                         "enable.auto.offset.store": False,
                         # A record that is missing must be found, not skipped.
