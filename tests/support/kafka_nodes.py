@@ -64,6 +64,8 @@ controller.quorum.election.timeout.ms=500
 controller.quorum.election.backoff.max.ms=500
 """
 _SECURE = """\
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
 ssl.keystore.type=PEM
 ssl.keystore.location={directory}/broker.pem
 sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
@@ -81,7 +83,7 @@ class KafkaNodes:
         cache_dir: Where what Maven brings is kept.
         nodes: How many nodes; each is a broker and a controller.
         certificate: Key and certificate in PEM for ``localhost``: then each node has a second listener, with TLS, on
-            which clients log in with SASL.
+            which clients log in with SASL. Their user may do nothing until the test permits it.
         ways: Two ports for each node: that of one more listener, and the one that it advertises, of a proxy before it.
             Then :attr:`servers` are the proxies.
 

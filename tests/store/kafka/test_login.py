@@ -9,14 +9,23 @@ from urllib.parse import quote
 
 import pytest
 from broker_cluster import Brokers
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from node_processes import NodeProcess, config_of
 
 import holdfast
 from holdfast.cluster.group.verification import verify_cluster
 from holdfast.core.records import Batch, Record
-from holdfast.exceptions import ConfigurationError, StoreAway
+from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed
 from holdfast.store import open_store
+from holdfast.store.kafka.address import read_kafka_address
 from holdfast.testing.ports import free_ports
 
 kafka_nodes_of = pytest.importorskip("kafka_nodes", reason="confluent-kafka is not installed")
@@ -25,6 +34,35 @@ trustme = pytest.importorskip("trustme")
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 RIGHT: dict[str, Any] = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
 Url = Callable[..., str]
+STORE = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "DELETE", "CREATE")
+SHARED = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE")
+"""What docs/how-to/kafka-store.md says that the user needs for the topic of a store, and for those of a cluster."""
+
+
+def permit(servers: str, topic: str, *, without: str = "") -> None:
+    """Let the user do what the documentation says, and no more."""
+    topics = {
+        topic: STORE,
+        **dict.fromkeys([f"{topic}-{name}" for name in ("nodes", "identifiers", "security")], SHARED),
+    }
+    wanted = [("TOPIC", name, operation) for name, operations in topics.items() for operation in operations]
+    wanted += [("GROUP", f"{topic}-nodes", operation) for operation in ("READ", "DESCRIBE")]
+    bindings = [
+        AclBinding(
+            ResourceType[kind],
+            name,
+            ResourcePatternType.LITERAL,
+            f"User:{kafka_nodes_of.USER}",
+            "*",
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        for kind, name, operation in wanted
+        if f"{kind} {operation}" not in without.split(", ")
+    ]
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.create_acls(bindings).values():
+        done.result(60)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +84,17 @@ def nodes(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 def url(nodes: Any, tmp_path: Path) -> Url:
     """The URL of a store in a new topic."""
 
-    def made(password: str = kafka_nodes_of.PASSWORD, servers: str = "", ca: str = "ca.pem", **options: Any) -> str:
+    def made(
+        password: str = kafka_nodes_of.PASSWORD,
+        servers: str = "",
+        ca: str = "ca.pem",
+        without: str = "",
+        **options: Any,
+    ) -> str:
         query = {"ssl.ca.location": nodes.directory / ca, **RIGHT, **options}
-        base = nodes.new_url(tmp_path / "cache").replace(nodes.servers, servers or nodes.secure)
+        base = nodes.new_url(tmp_path / "cache")
+        permit(nodes.servers, read_kafka_address(base).topic, without=without)
+        base = base.replace(nodes.servers, servers or nodes.secure)
         login = f"{kafka_nodes_of.USER}:{quote(password, safe='')}@"
         return base.replace("://", f"://{login}") + "".join(f"&{name}={value}" for name, value in query.items())
 
@@ -65,6 +111,22 @@ def test_a_store_is_kept_over_tls_with_a_user_and_its_password(url: Url, mechani
     assert [record.body for _, record in store.read("q", 0, 0, 9)] == [b"<x/>"]
     store.close()
     assert kafka_nodes_of.PASSWORD not in repr(store) + store.shown  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("without", "resource"),
+    [
+        ("GROUP DESCRIBE, GROUP READ", "Describe for the group {0}-nodes"),
+        ("TOPIC READ", "for the topic {0}"),
+        ("TOPIC CREATE", "Create"),
+        ("TOPIC DESCRIBE_CONFIGS", "for the topic {0}"),
+    ],
+)
+def test_the_error_names_the_permission_that_the_user_lacks(url: Url, without: str, resource: str) -> None:
+    place = url(without=without, patience=20)
+    with pytest.raises(StoreFailed) as caught:
+        open_store(place)
+    assert resource.format(read_kafka_address(place).topic) in caught.value.remedy
 
 
 WRONG = [

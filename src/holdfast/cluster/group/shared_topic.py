@@ -45,6 +45,7 @@ class SharedTopic(KafkaLog):
     def __init__(self, address: KafkaAddress, name: str, until: float | None = None) -> None:
         place = f"the nodes of {address.shown}"
         super().__init__(replace(address, topic=name, partition=0, partitions=1, shown=place), until)
+        self._group = address.group
         self._is_reading = False
         self.is_at_end = False
         self.position = 0

@@ -58,10 +58,10 @@ _PROOF: Final = "certificate"
 REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
 _PERMISSIONS: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Permit the user Read, Write, Describe, DescribeConfigs and Delete for the "
-    "topic {0.topic}, and Create if it does not exist.",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "Permit the user Describe for the group {0.group}, and Read if the topic "
+    "topic {0}, and Create if it does not exist.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Permit the user Describe for the group {1}, and Read if the topic "
     "belongs to a cluster of brokers.",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Permit the user Create for the cluster, or create the topic {0.topic}.",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Permit the user Create for the cluster, or create the topic {0}.",
 }
 COMMAND_SECONDS: Final = 8.0
 """Seconds that a command waits for all answers of Kafka together."""
@@ -147,6 +147,7 @@ class KafkaLog:
 
     def __init__(self, address: KafkaAddress, until: float | None = None) -> None:
         self._address = address
+        self._group = address.group
         self._until = until
         self.identity: dict[str, str] = {}
         self.partitions = self.brokers = 0
@@ -342,7 +343,7 @@ class KafkaLog:
         text = said(error)
         if code in _PASSING:
             return KafkaAway(text)
-        remedy = _PERMISSIONS[code].format(self._address) if code in _PERMISSIONS else REMEDY
+        remedy = _PERMISSIONS[code].format(self._address.topic, self._group) if code in _PERMISSIONS else REMEDY
         return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=remedy)
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -370,7 +371,7 @@ class KafkaLog:
                 self._settings(
                     **{
                         # The client demands a group, and asks for its coordinator; assign() joins none.
-                        "group.id": self._address.group,
+                        "group.id": self._group,
                         "enable.auto.commit": False,
                         "enable.auto.offset.store": False,
                         # A record that is missing must be found, not skipped.
