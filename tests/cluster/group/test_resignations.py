@@ -96,6 +96,7 @@ class CountsLateResignations(Group):
         self.logs[partition] = Log(self.logs[partition].epoch + 1)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("mistake", "first"),
     [
