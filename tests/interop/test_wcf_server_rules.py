@@ -89,7 +89,7 @@ async def test_a_session_without_a_message_closes(profile: Profile, contract: st
 
 @each_version
 @every_contract
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("lost", ["drop_requests", "drop_responses"])
 async def test_each_kind_of_message_may_be_lost_once(profile: Profile, contract: str, lost: str) -> None:
     kinds = ["CreateSequence", "Notify", "Echo", "LastMessage", "CloseSequence"]
