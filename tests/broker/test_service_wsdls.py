@@ -29,6 +29,7 @@ from holdfast.broker.config_file import parse_config
 from holdfast.broker.routing import Router
 from holdfast.endpoint.destination import forwarded_services
 from holdfast.endpoint.destination.forwarded_services import FETCH_SECONDS, ForwardedServices, ServiceWSDL
+from holdfast.endpoint.destination.wsdl import address_of
 from holdfast.exceptions import ConfigurationMistakes
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import TransportError
@@ -94,6 +95,41 @@ async def test_clients_call_a_service_by_the_wsdl_that_its_broker_serves(start: 
             return zeep.Client(url, transport=transport).service.Price("nail", "USD")
 
     assert await asyncio.to_thread(call_with_zeep) == Decimal("1.40")
+
+
+async def test_behind_a_gateway_each_service_has_its_public_url(start: Any, tmp_path: Path) -> None:
+    """The gateway sends https://api.example/soap/orders to /orders of the broker, and may say anything in headers."""
+    routes = """
+[[routes]]
+to = "https://api.example/soap/orders"
+queues = "orders"
+[[routes]]
+to = "https://api.example/soap/bills"
+queues = "bills"
+[forwarders.other]
+queue = "bills"
+to = "http://127.0.0.1:9/"
+wsdl = "{wsdl}"
+""".replace("{wsdl}", str(WSDL))
+    text = CONFIG.format(to="http://127.0.0.1:9/", wsdl=WSDL, more=routes)
+    listening = "listen.port = 0\nlisten.public_url = '{}'"
+    broker = await start(text.replace("listen.port = 0", listening.replace("{}", "https://api.example/soap{path}")))
+
+    async def ask(path: str) -> list[str]:
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"{broker.service.url}{path}", headers={"X-Forwarded-Host": "proxy.example"})
+        root = etree.fromstring(answer.content)
+        assert b"127.0.0.1" not in answer.content and b"proxy.example" not in answer.content
+        return [str(one) for one in root.xpath("//@location | //@schemaLocation")]
+
+    for path, name in (("orders", "next"), ("bills", "other")):
+        address = f"https://api.example/soap/{path}"
+        assert set(await ask(f"{path}?wsdl")) == {address, f"{address}?xsd={name}/1"}
+    assert set(await ask("elsewhere?wsdl")) == {"https://api.example/soap/elsewhere"}, "a generated one"
+    moved = "https://new.example/orders"
+    (tmp_path / "broker.toml").write_text(text.replace("listen.port = 0", listening.replace("{}", moved)))
+    assert broker.reload() == ["listen.public_url"]
+    assert set(await ask("any?wsdl")) == {moved}
 
 
 async def test_a_service_may_be_down_while_its_wsdl_is_read_from_a_file(start: Any) -> None:
@@ -275,7 +311,8 @@ class Asking:
         self.request = Request("GET", target, {b"host": host.encode()}, b"", None, False)
         self.answers: list[int] = []
         self.content = b""
-        services.give(self, lambda exchange: exchange.respond(404, b""))  # type: ignore[arg-type]
+        otherwise = lambda exchange: exchange.respond(404, b"")  # noqa: E731
+        services.give(self, address_of(self.request), otherwise)  # type: ignore[arg-type]
 
     def respond(self, status: int, content: bytes, *_: Any) -> None:
         self.answers.append(status)

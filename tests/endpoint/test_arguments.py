@@ -353,7 +353,41 @@ def test_an_address_that_is_none_is_refused_where_it_is_given(url: str) -> None:
         lambda: SourceHTTP(proxy=url),
         lambda: SourceHTTP(listen=("127.0.0.1", 0), address=url),
         lambda: Destination(":memory:", http=DestinationHTTP(allow_addresses=[url])),
+        lambda: DestinationHTTP(public_url=url),
         lambda: LossyProxy(url, Faults()),
     ):
         with pytest.raises(ConfigurationError):
             make()
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("api.example/orders", "is not an http or https URL"),
+        ("HTTPS://api.example", "is not an http or https URL"),
+        ("https://api.example/a b", "is not an http or https URL"),
+        (b"https://api.example", "is not an http or https URL"),
+        ("https://api.example/orders?wsdl", "has a query or a fragment"),
+        ("https://api.example/#orders", "has a query or a fragment"),
+        ("https://alice:secret@api.example/", "contains a user"),
+        ("https://alice:secret@api.example/?a", "contains a user"),
+        ("https://api.example/{path}/orders", "has braces other than {path} at its end"),
+        ("https://api.example/{pth}", "has braces other than {path} at its end"),
+        ("https://{path}", "has no host, or no valid port"),
+        ("https://api.example:0/", "has no host, or no valid port"),
+        ("https://api example/", "is not an http or https URL"),
+        ("https://a,b/", "names an invalid host"),
+        (f"https://api.example/{'a' * 5000}", "has 5,020 characters"),
+    ],
+)
+def test_a_public_url_has_a_scheme_a_host_and_a_path_and_nothing_else(url: object, what: str) -> None:
+    refused(lambda: DestinationHTTP(public_url=url), what)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError) as caught:
+        DestinationHTTP(public_url=url)  # type: ignore[arg-type]
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/orders", "/a/b.svc", "{path}", "/soap{path}"])
+def test_a_public_url_may_have_a_port_and_a_path(path: str) -> None:
+    for url in (f"https://api.example{path}", f"http://[2001:db8::1]:8443{path}"):
+        assert DestinationHTTP(public_url=url).public_url == url

@@ -319,8 +319,10 @@ async def test_what_is_signed_for_another_service_is_refused(
         async with Source(url, ":memory:", versions=versions, processors=[Look(), alice]) as source:
             await (await source.send("<order/>", action="urn:shop/order")).acknowledged(60)
     assert caplog.text.count("security.no_addresses") == (not versions.rm.can.creates), "warned of once, in 2003/03"
-    for addresses, taken in ((["http://shop/", "http://shop.example/"], 0), ([url], 1)):
-        async with Served(tmp_path / str(taken), of(SHOP, tmp_path, addresses=addresses)) as served:
+    others = ["http://shop/", "http://shop.example/"]
+    for number, (addresses, public, taken) in enumerate(((others, None, 0), ([url], None, 1), (others, url, 1))):
+        shop, http = of(SHOP, tmp_path, addresses=addresses), DestinationHTTP(public_url=public)
+        async with Served(tmp_path / str(number), shop, http=http) as served:
             for one in captured:
                 answer = await served.post(one, {"Content-Type": content_type(versions.soap)})
                 assert taken or answer.status_code in (400, 500)

@@ -30,6 +30,7 @@ from holdfast.config.values import (
     Namespace,
     NewFile,
     ProxyUrl,
+    PublicUrl,
     QueueName,
     SecretFile,
     SecretVariable,
@@ -102,9 +103,12 @@ class ListenConfig(MessageAddress):
     """The listener for messages.
 
     Args:
+        public_url: URL at which clients reach the broker, if a reverse proxy or a gateway changes the host, the port or
+            the path, as in ``DestinationHTTP(public_url=...)``.
         tls: Certificate and key. With them, the listener serves https.
     """
 
+    public_url: PublicUrl | None = None
     tls: ServerTLS | None = None
 
 
@@ -498,6 +502,7 @@ class BrokerConfig:
     def http(self) -> DestinationHTTP:
         """What peers may do with the broker, and the policies of the Sequences to them."""
         return DestinationHTTP(
+            public_url=self.listen.public_url,
             allow_addresses=self.allow_addresses,
             limits=self.limits.http,
             envelopes=self.limits.envelopes,

@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from holdfast.core.policy import Assurance
 from holdfast.core.queues.retention import RetentionPolicy
-from holdfast.endpoint.arguments import LONGEST_URL, check_queue_name, check_url
+from holdfast.endpoint.arguments import LONGEST_URL, check_public_url, check_queue_name, check_url
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.urls import split_url
 from holdfast.settings import bytes_of, seconds_of
@@ -187,6 +188,12 @@ def read_url(value: Any, base: Path) -> str:
     return text
 
 
+def _public_url(value: Any, base: Path) -> str:
+    text = _text(value, base)
+    _given(text, partial(check_public_url, "this URL"))
+    return text
+
+
 def _no_password(text: str) -> None:
     """Check that a URL contains no secret. The error does not show the URL."""
     authority = text.partition("://")[2].partition("/")[0].partition("?")[0]
@@ -352,6 +359,7 @@ NewFile = Annotated[str, Kind("the path of a file, created if it does not exist"
 Folder = Annotated[str, Kind("a directory, created if it does not exist", _path)]
 Glob = Annotated[str, Kind("text in which `*` matches any characters", _glob)]
 Url = Annotated[str, Kind("an http or https URL", read_url)]
+PublicUrl = Annotated[str, Kind("an http or https URL; `{path}` at its end is the path of a request", _public_url)]
 ProxyUrl = Annotated[str, Kind("an http URL", _proxy)]
 StorePlace = Annotated[str, Kind('a directory, `":memory:"`, or the URL of a database', _store)]
 SecretFile = Annotated[Secret, Kind("the path of a file that contains only the secret", _secret_file)]

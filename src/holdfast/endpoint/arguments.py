@@ -11,7 +11,7 @@ from holdfast.core.versions import Versions
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.proxies import Proxy
-from holdfast.http.urls import is_url
+from holdfast.http.urls import PATH, is_url, parse_url
 from holdfast.settings import brief_value, check_whole
 from holdfast.wire import DEFAULT
 
@@ -121,6 +121,28 @@ def check_url(name: str, url: object, longest: int = LONGEST_URL) -> None:
         )
     assert isinstance(url, str)
     check_length(name, url, longest)
+
+
+def check_public_url(name: str, url: object) -> None:
+    """Check the URL at which clients reach a destination. Its path may end with :data:`~holdfast.http.urls.PATH`.
+
+    Raises:
+        ConfigurationError: It is not an http or https URL, or has more than scheme, host, port and path.
+    """
+    remedy = f"Write it as https://host/path or https://host:port/path; {PATH} at its end is the path of the request."
+    wrong, before = f"{name} {brief_value(url)}", url.removesuffix(PATH) if isinstance(url, str) else ""
+    if not isinstance(url, str) or _NO_URL.search(url) is not None or not url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{wrong} is not an http or https URL", remedy=remedy)
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise ConfigurationError(f"{name} contains a user, which every client could see", remedy=remedy)
+    if set("?#") & set(url):
+        raise ConfigurationError(f"{wrong} has a query or a fragment", remedy=remedy)
+    if set("{}") & set(before):
+        raise ConfigurationError(f"{wrong} has braces other than {PATH} at its end", remedy=remedy)
+    if not is_url(before):
+        raise ConfigurationError(f"{wrong} has no host, or no valid port", remedy=remedy)
+    parse_url(before)
+    check_length(name, url)
 
 
 def check_length(name: str, url: str, longest: int = LONGEST_URL) -> None:

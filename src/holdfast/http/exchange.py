@@ -92,6 +92,12 @@ class Request:
     session: str = ""
     spool: Spool | None = None
 
+    @property
+    def path(self) -> str:
+        """The path that the peer requested here, still percent-encoded, with that of the mount point."""
+        path = self.target.partition("?")[0]
+        return f"{self.mount}{path if path.startswith('/') else '/'}"
+
 
 class Exchange(ABC):
     """One request waiting for its answer, which is given exactly once, now or later, from the event loop's thread.

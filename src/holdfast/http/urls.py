@@ -13,6 +13,8 @@ _NOT_SENT = re.compile(r"[^\x21-\x7e]")
 _HOST = re.compile(r"[0-9a-z._-]+|[0-9a-f:.]+(%[0-9a-z._-]+)?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NO_VALUE = re.compile(r"[\r\n\0]|[^\x00-\xff]")
+PATH = "{path}"
+"""Stands in a public URL for the path of a request."""
 _REMEDY = "Write it as http://host:port/path or https://host/path."
 
 
@@ -79,6 +81,11 @@ def parse_url(url: str) -> tuple[Origin, str]:
     # Anything else could end the request line (RFC 9112 section 3.2).
     target = _NOT_SENT.sub(_quoted, target)
     return Origin(secure, ascii_host, port or (443 if secure else 80)), target
+
+
+def at_path(public_url: str, path: str) -> str:
+    """Return the address at which clients reach what they requested here by a path, from a public URL."""
+    return public_url.replace(PATH, path)
 
 
 def check_field(name: str, value: str) -> None:

@@ -62,14 +62,14 @@ def check_addressed(context: MessageContext, addresses: frozenset[str] | None) -
 
     Args:
         context: The request, or an answer, which belongs to its request. Its ``wsa:To`` is signed.
-        addresses: The addresses of this service; None: every address is accepted.
+        addresses: The addresses of this service, besides its public one; None: every address is accepted.
 
     Raises:
         Invalid: It is for another address, or has none.
     """
     if addresses is None or context.is_answer or context.role != "destination":
         return
-    if context.envelope.to not in addresses:
+    if context.envelope.to is None or context.envelope.to not in (*addresses, context.public_address):
         raise Invalid(f"it is addressed to {(context.envelope.to or 'no address')[:200]}, which is not in addresses=")
 
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trustme
 from signers import authority, issue
@@ -72,6 +73,15 @@ def test_it_serves_what_the_current_directory_has_and_says_where(start: Any, mod
     assert "event='server.listening'" in result.err
     assert "event='destination.closed'" in result.err
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("command", ["serve", "receive"])
+def test_its_wsdl_names_the_public_url(start: Any, module: str, command: str, tmp_path: Path) -> None:
+    given = (f"{module}:app",) if command == "serve" else ("--store", str(tmp_path / "received"))
+    service = start(command, *given, "--port", "0", "--public-url", "https://api.example/soap{path}")
+    url = service.url()
+    text = httpx.get(f"{url}orders?wsdl", headers={"X-Forwarded-Host": "proxy.example"}).text
+    assert 'location="https://api.example/soap/orders"' in text and "proxy.example" not in text
 
 
 def test_it_serves_https(start: Any, module: str, tmp_path: Path) -> None:
@@ -304,6 +314,7 @@ def test_a_store_that_is_served_already_is_a_sentence(start: Any, module: str) -
         (["--admin", "nowhere"], 2, "not HOST:PORT"),
         (["--admin", "127.0.0.1:99999"], 2, "not HOST:PORT"),
         (["--port", "70000"], 2, "--port"),
+        (["--public-url", "https://api.example/?wsdl"], 2, "has a query or a fragment"),
         (["--tls-cert", "missing.pem"], 2, "missing.pem"),
     ],
 )

@@ -20,9 +20,11 @@ from holdfast import (
     X509,
     ConfigurationError,
     Destination,
+    DestinationHTTP,
     DestinationPolicy,
     Encryption,
     Message,
+    MessageContext,
     Processor,
     SamlTokenValidator,
     Source,
@@ -30,6 +32,7 @@ from holdfast import (
     UsernameToken,
     UsernameTokenValidator,
 )
+from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.policy import Assurance
 from holdfast.core.versions import Versions
 from holdfast.endpoint.destination.wsdl import address_of
@@ -415,6 +418,72 @@ def test_the_address_keeps_the_port_that_only_one_header_has(name: str, port: st
     for headers in ways:
         given = {key.encode(): value.encode() for key, value in headers.items()}
         assert address_of(Request("GET", "/?wsdl", given, b"", None, False)).lower() == f"http://{public}/", headers
+
+
+FORWARDED = {"Host": "inner:8170", "X-Forwarded-Host": "proxy.example:99", "X-Forwarded-Proto": "http"}
+
+
+@pytest.mark.parametrize("headers", [{}, FORWARDED], ids=["no proxy tells", "proxies tell otherwise"])
+@pytest.mark.parametrize(
+    ("public_url", "expected"),
+    [
+        ("https://api.example:8443/partner/orders", "https://api.example:8443/partner/orders"),
+        ("https://api.example", "https://api.example"),
+        ("https://api.example/soap{path}", "https://api.example/soap/shop/Orders.svc"),
+        ("https://api.example{path}", "https://api.example/shop/Orders.svc"),
+    ],
+)
+async def test_the_public_url_wins_over_all_headers(
+    parts: Path, headers: dict[str, str], public_url: str, expected: str
+) -> None:
+    """In every document, and in the policy, which demands https."""
+    http = DestinationHTTP(public_url=public_url)
+    given = Destination(":memory:", wsdl=parts, http=http)
+    generated = Destination(":memory:", http=http, processors=[UsernameTokenValidator({"alice": "secret"})])
+    outer = Starlette(routes=[Mount("/shop", given)]), Starlette(routes=[Mount("/shop", generated)])
+    texts: list[bytes] = []
+    for app, host in zip((given, generated), outer, strict=True):
+        transport = httpx.ASGITransport(host)
+        async with app.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://direct") as peer:
+            for query in ("wsdl", "wsdl=wsdl0.wsdl", "xsd=types/more%20types.xsd") if app is given else ("wsdl",):
+                answer = await peer.get(f"/shop/Orders.svc?{query}", headers=headers)
+                assert answer.status_code == 200
+                texts.append(answer.content)
+    main, part, schema, own = map(etree.fromstring, texts)
+    assert main.xpath("//@location") == [f"{expected}?wsdl=wsdl0.wsdl", expected, "net.tcp://old/Orders.svc"]
+    assert main.findtext(".//{*}Address") == expected
+    locations = [f"{expected}?xsd=xsd0.xsd", f"{expected}?xsd=types/more%20types.xsd", "http://elsewhere/known.xsd"]
+    assert main.xpath("//@schemaLocation") == locations
+    assert part.xpath("//@location") == [f"{expected}?wsdl=service.wsdl"]
+    assert schema.xpath("//@schemaLocation") == [f"{expected}?xsd=xsd0.xsd"]
+    assert set(own.xpath("//*[local-name() = 'address']/@location")) == {expected}
+    assert b"TransportBinding" in texts[-1], "clients come by https"
+    told = b"".join(texts)
+    assert not [one for one in (b"inner", b"proxy.example", b"direct") if one in told]
+
+
+@pytest.mark.parametrize("versions", [Versions(), Versions("1.0", "2004/08", "1.1")], ids=str)
+async def test_an_accepted_offer_names_the_address_that_the_client_wrote(serve: Any, versions: Versions) -> None:
+    """Behind a proxy, that is the public one, and WCF accepts no other, so it is returned as it is."""
+    seen: list[str] = []
+
+    class Look(Processor):
+        def outbound(self, context: MessageContext) -> None:
+            control = context.envelope.control
+            if isinstance(control, CreateSequenceResponse) and control.accept_acks_to is not None:
+                seen.append(control.accept_acks_to.address)
+
+        def inbound(self, context: MessageContext) -> None:
+            if context.role == "destination":
+                context.envelope.to = "https://api.example/orders"  # as a client behind the proxy writes it
+
+    http = DestinationHTTP(public_url="https://api.example/orders")
+    app = Destination(":memory:", http=http, processors=[Look()])
+    app.on("urn:o", reply_action="urn:p")(lambda _: "<a/>")
+    url = (await serve(app)).url
+    async with Source(url, ":memory:", versions=versions, offer=True) as source:
+        await (await source.send("<o/>", action="urn:o")).acknowledged(60)
+    assert seen == ["https://api.example/orders"]
 
 
 async def test_a_source_is_made_from_the_wsdl_that_a_destination_gives_out(serve: Any, parts: Path) -> None:

@@ -197,6 +197,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "workers": config.workers,
         "cluster": _node(config.cluster) if config.cluster is not None else None,
         "listen": _url(config.listen.host, config.listen.port, config.listen.tls is not None),
+        "public_url": config.listen.public_url,
         "admin": _url(config.admin.host, config.admin.port, config.admin.tls is not None)
         if config.admin.enabled
         else None,
@@ -255,6 +256,8 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
         lines.append(f"cluster     new: this node has created it in {created}")
     if running is None:
         lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
+    if facts["public_url"] is not None:
+        lines.append(f"public URL  {facts['public_url']}, in the WSDLs that clients receive")
     if facts["users"] is not None:
         lines.append(f"users       {facts['users']}; the broker refuses messages without a user name and password")
     if facts["signature"]:

@@ -54,6 +54,12 @@ listen_options = with_options(
     setting_option(MessageAddress, "host", "--host"),
     setting_option(MessageAddress, "port", "--port"),
     click.option(
+        "--public-url",
+        metavar="URL",
+        help="URL at which clients reach the service, if a reverse proxy or a gateway changes the host, the port or "
+        "the path. The WSDL names it. {path} at its end stands for the path of the request.",
+    ),
+    click.option(
         "--admin",
         metavar="[HOST:]PORT",
         help="Open the admin listener, for Spark, operators and metrics. Keep it private.  [default: off]",
@@ -166,6 +172,7 @@ def make_service(
     *,
     host: str,
     port: int,
+    public_url: str | None,
     admin: str | None,
     tls_cert: str | None,
     tls_key: str | None,
@@ -186,9 +193,10 @@ def make_service(
     from holdfast.endpoint.serve import Service
 
     tell_traces(app, traces)
-    sending = to_peers()
+    told = to_peers() | {"public_url": public_url}
     settings = app.settings
-    settings.http = replace(settings.http, **{name: value for name, value in sending.items() if value is not None})
+    with wrong_usage():
+        settings.http = replace(settings.http, **{name: value for name, value in told.items() if value is not None})
     if admin is None and (admin_token_file or admin_metrics_token_file or admin_tls_cert or admin_names):
         raise click.UsageError("--admin-token-file, --admin-tls-cert and the like need --admin.")
     if users is not None:

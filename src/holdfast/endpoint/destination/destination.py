@@ -63,10 +63,11 @@ class Destination(HandlerRegistration, ASGIApplication):
             only queue is "inbox".
         partitions: The number of partitions of each queue, fixed when the store is created. The messages of a Sequence
             stay in one partition, which preserves their order.
-        http: What peers may do: addresses that they may name, limits; and TLS and proxy for requests to them.
+        http: The public URL of the destination; what peers may do: addresses that they may name, limits; and TLS and
+            proxy for requests to them.
         processors: Processors of every incoming and outgoing envelope, the one next to the network first.
         wsdl: The service's WSDL 1.1: a file's path, or its bytes. A GET with ``?wsdl`` returns it with the
-            address in use at each port of which the destination accepts an operation, and likewise the files that it
+            public address at each port of which the destination accepts an operation, and likewise the files that it
             imports from its directory. A header block that it declares for an operation is understood. The WSDL defines
             which operations are one-way, and the reply actions of the others. None: ``?wsdl`` returns a generated one,
             with an operation for each action and the destination's policy.
@@ -101,7 +102,12 @@ class Destination(HandlerRegistration, ASGIApplication):
             policy = replace(policy, assurance=to_assurance(assurance))
         self.incidents: Counter[str] = Counter()
         """How often each incident was logged, by name."""
-        wsdl_given = ServiceDescription(wsdl, self._generated_wsdl, lambda action: self.settings.table.accepts(action))
+        wsdl_given = ServiceDescription(
+            wsdl,
+            self._generated_wsdl,
+            lambda action: self.settings.table.accepts(action),
+            lambda: self.settings.http.public_url,
+        )
         self._envelopes = Envelopes("destination", self.incidents, to_processors(processors), http.envelopes)
         self._envelopes.declared = wsdl_given.headers
         self.settings = DestinationSettings(

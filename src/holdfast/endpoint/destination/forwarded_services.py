@@ -22,7 +22,6 @@ from lxml import etree
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.wsdl import (
     NO_STORE,
-    address_of,
     asked_for,
     give_document,
     imports_of,
@@ -234,14 +233,15 @@ class ForwardedServices:
         """Add a service."""
         self._services[name] = _Service(queue, wsdl, fetcher)
 
-    def give(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
+    def give(self, exchange: Exchange, address: str, otherwise: Callable[[Exchange], None]) -> None:
         """Answer a request for a WSDL or one of its documents, now or when it has been fetched.
 
         Args:
+            address: The URL at which the client reaches the broker.
             otherwise: Answers it if it is not for a document of a service.
         """
         if self._services:
-            self._tasks.start(self._give(exchange, otherwise))
+            self._tasks.start(self._give(exchange, address, otherwise))
         else:
             otherwise(exchange)
 
@@ -252,16 +252,16 @@ class ForwardedServices:
                 one.until = -inf
                 one.fetching.cancel()
 
-    async def _give(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
+    async def _give(self, exchange: Exchange, address: str, otherwise: Callable[[Exchange], None]) -> None:
         try:
-            await self._answer(exchange, otherwise)
+            await self._answer(exchange, address, otherwise)
         except Exception as error:
             if (left_out := self._failures.admit()) is not None:
                 log.error("wsdl.not_given", target=exchange.request.target, left_out=left_out, exc_info=error)
             exchange.respond(500, _FAILED, b"text/plain")
 
-    async def _answer(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
-        asked, address = asked_for(exchange.request), address_of(exchange.request)
+    async def _answer(self, exchange: Exchange, address: str, otherwise: Callable[[Exchange], None]) -> None:
+        asked = asked_for(exchange.request)
         assert asked is not None  # the caller saw to it
         name, _, number = asked.name.partition("/")
         routes = self._routes.routes_to(address)

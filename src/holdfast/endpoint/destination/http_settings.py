@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from holdfast.core.policy import SourcePolicy, StagingPolicy
-from holdfast.endpoint.arguments import check_class
+from holdfast.endpoint.arguments import check_class, check_public_url
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.endpoint.envelopes.transport_facts import Keeper
 from holdfast.endpoint.logs import LineLimit, log
@@ -18,11 +18,16 @@ from holdfast.wire import Limits
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationHTTP(HTTPSettings):
-    """What peers may do with a destination, and how the destination reaches them.
+    """What peers may do with a destination, and how each reaches the other.
 
     ``headers``, ``ssl_context``, ``proxy`` and ``timeout`` are those of the requests that the destination sends.
 
     Args:
+        public_url: The URL at which clients reach the destination, if a reverse proxy or a gateway changes the host,
+            the port or the path: ``https://api.example/orders``. The WSDL and its policy then name this URL, whatever
+            the headers of a request are. ``{path}`` at its end stands for the path of the request:
+            ``https://api.example/soap{path}``. None: the address comes from ``X-Forwarded-Proto``,
+            ``X-Forwarded-Host`` and ``Host``.
         allow_addresses: URL prefixes of the addresses, besides the anonymous one, that a peer may name as AcksTo,
             ReplyTo or FaultTo, such as ``https://partner.example/rm``; a URL without a port allows every port. Empty
             by default, because an attacker can direct a service that posts to any address against other systems.
@@ -44,6 +49,7 @@ class DestinationHTTP(HTTPSettings):
         ConfigurationError: A value is not valid.
     """
 
+    public_url: str | None = None
     allow_addresses: Iterable[str] = ()
     keep_http_headers: Iterable[str] = ()
     limits: HTTPLimits = field(default_factory=HTTPLimits)
@@ -70,6 +76,8 @@ class DestinationHTTP(HTTPSettings):
         for name, kind in _KINDS.items():
             check_class(name, getattr(self, name), kind, optional=False)
         check_class("mtom", self.mtom, bool)
+        if self.public_url is not None:
+            check_public_url("public_url", self.public_url)
         check_callable("policy_for", self.policy_for, 1, optional=True)
         for name, make in (("allow_addresses", AllowList), ("keep_http_headers", Keeper)):
             given = getattr(self, name)

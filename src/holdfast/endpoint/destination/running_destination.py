@@ -182,6 +182,7 @@ class RunningDestination:
         """Calls the handlers; None if there were none at the start."""
         self.journal: Journal | None = None
         self._envelopes = settings.envelopes
+        self._envelopes.public_url = http.public_url
         if settings.router is not None:
             settings.envelopes.pass_messages_on()
         self._allowed = AllowList(http.allow_addresses)
@@ -415,6 +416,7 @@ class RunningDestination:
         self._allowed = AllowList(http.allow_addresses)
         self.reception.router = router
         self._envelopes.use(http.envelopes)
+        self._envelopes.public_url = http.public_url
         if self.journal is not None:
             self.journal.collector.policy = policy
         self.engine.protocol.staging.use(http.staging, self.engine.clock())

@@ -1,7 +1,7 @@
 """``?wsdl`` and ``?xsd=``: the description of a destination, given or generated, for those who make a client from it.
 
-A WSDL may import other documents: files in its directory are served with it. Each answer names the address that the
-request used, so one description serves any host name, port and proxy.
+A WSDL may import other documents: files in its directory are served with it. Each answer names the public URL, or the
+address that the request used, so one description serves any host name, port and proxy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.core.messages import MC_NS
 from holdfast.core.versions import RM, Addressing
 from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.http.exchange import Exchange, Request
-from holdfast.http.urls import split_url
+from holdfast.http.urls import at_path, split_url
 from holdfast.settings import brief_value
 from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.dialects.versions import DIALECTS
@@ -53,8 +53,8 @@ _IMPORTS = {
 class Behind(Protocol):
     """The services behind a broker: see ``forwarded_services``."""
 
-    def give(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
-        """Answer a request for a description, or let the other function do it."""
+    def give(self, exchange: Exchange, address: str, otherwise: Callable[[Exchange], None]) -> None:
+        """Answer a request for a description at an address, or let the other function do it."""
         ...
 
     def close(self) -> None:
@@ -70,6 +70,7 @@ class ServiceDescription:
         generate: Returns a WSDL for clients that reach the service at an address, with the policy in a version, if none
             is given.
         accepts: Whether the destination accepts messages with an action.
+        public_url: Returns the public URL of the destination; None: requests show it.
 
     Raises:
         ConfigurationError: there is no such file, it is no WSDL 1.1, or it imports a file that does not exist, or
@@ -81,8 +82,9 @@ class ServiceDescription:
         given: str | Path | bytes | None,
         generate: Callable[[str, PolicyVersion], bytes],
         accepts: Callable[[str], bool] = lambda _: True,
+        public_url: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._generate, self._accepts = generate, accepts
+        self._generate, self._accepts, self._public_url = generate, accepts, public_url
         self._documents: dict[str, bytes] = {}
         """Query ("" for the WSDL itself, else "wsdl=name" or "xsd=name") -> the document."""
         self._places: dict[str, Path | None] = {}
@@ -195,10 +197,11 @@ class ServiceDescription:
         asked = asked_for(exchange.request)
         if asked is None:
             return False
+        address = address_of(exchange.request, self._public_url())
         if self._behind is None:
-            self._give(exchange, asked)
+            self._give(exchange, asked, address)
         else:
-            self._behind.give(exchange, lambda exchange: self._give(exchange, asked))
+            self._behind.give(exchange, address, lambda exchange: self._give(exchange, asked, address))
         return True
 
     def use(self, behind: Behind) -> None:
@@ -211,18 +214,17 @@ class ServiceDescription:
         if self._behind is not None:
             self._behind.close()
 
-    def _give(self, exchange: Exchange, asked: Asked) -> None:
+    def _give(self, exchange: Exchange, asked: Asked, address: str) -> None:
         key = f"{asked.kind}={asked.name}" if asked.name or asked.kind == "xsd" else ""
-        request = exchange.request
         if not self._documents and not key:
             if asked.version is not None:
-                give_document(exchange, self._generate(address_of(request), asked.version))
+                give_document(exchange, self._generate(address, asked.version))
             else:
                 exchange.respond(404, _NO_SUCH_POLICY, b"text/plain")
         elif key not in self._documents:
             exchange.respond(404, _UNKNOWN, b"text/plain")
         else:
-            give_document(exchange, self._written(key, address_of(request), self._offered(), True))
+            give_document(exchange, self._written(key, address, self._offered(), True))
 
     def _offered(self) -> frozenset[tuple[str, str]]:
         """Return the ports of which the destination accepts an operation: all of them if it accepts none."""
@@ -338,8 +340,14 @@ def imports_of(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]
             yield element, attribute, kind
 
 
-def address_of(request: Request) -> str:
-    """The URL by which a request reached this endpoint, without its query. Only the requester receives it."""
+def address_of(request: Request, public_url: str | None = None) -> str:
+    """The URL by which a client reaches this endpoint, without a query. Only the requester receives it.
+
+    Args:
+        public_url: The public URL of the endpoint; None: the headers of the request show it.
+    """
+    if public_url is not None:
+        return at_path(public_url, request.path)
     headers = request.headers
     named = headers.get(b"host", b"localhost")
     said, forwarded = (headers.get(name, b"").partition(b",")[0].strip() for name in _FORWARDED)
@@ -347,8 +355,7 @@ def address_of(request: Request) -> str:
     # Many proxies keep the port only in Host: nginx's $host has none.
     is_host = not forwarded or forwarded.lower() == named.rpartition(b":")[0].lower()
     host = "".join(filter(str.isprintable, (named if is_host else forwarded).decode("latin-1")))
-    path = request.target.partition("?")[0]
-    return f"{scheme}://{host}{request.mount}{path if path.startswith('/') else '/'}"
+    return f"{scheme}://{host}{request.path}"
 
 
 def _parsed(data: bytes, place: str | Path | None) -> etree._Element:

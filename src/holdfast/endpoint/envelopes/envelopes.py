@@ -58,6 +58,7 @@ from holdfast.exceptions import (
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, Streamed
 from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
+from holdfast.http.urls import at_path
 from holdfast.wire import DEFAULT, Limits, MissingPart, encode, pack, soap_of_content_type
 
 _STATE = attrgetter(*(one.name for one in fields(Envelope)))
@@ -96,11 +97,7 @@ class Envelopes(Spools):
     """
 
     def __init__(
-        self,
-        role: Role,
-        incidents: Counter[str],
-        processors: Iterable[Processor] = (),
-        limits: Limits = DEFAULT,
+        self, role: Role, incidents: Counter[str], processors: Iterable[Processor] = (), limits: Limits = DEFAULT
     ) -> None:
         self._incidents = incidents
         self._decoder = Decoder(limits)
@@ -112,6 +109,8 @@ class Envelopes(Spools):
         """Learns of a reply that is too large for the processors to check who sent it."""
         self.declared: Mapping[str, Collection[str]] = {}
         """Action -> the header blocks that the service's description declares for it, so that handlers know them."""
+        self.public_url: str | None = None
+        """The URL at which clients reach the endpoint; None: requests show it."""
         self.tracing: Tracing | None = None
         """Reports messages as spans; None: tracing is off."""
         self._responding: set[asyncio.Future[None]] = set()
@@ -177,7 +176,9 @@ class Envelopes(Spools):
 
     def _context_of(self, exchange: Exchange, envelope: Envelope, data: bytes) -> MessageContext:
         # By position, as for an answer: two arguments by name take as long as all others.
-        return MessageContext(envelope, "inbound", self._chain.role, exchange.notes, False, exchange.request, data)
+        context = MessageContext(envelope, "inbound", self._chain.role, exchange.notes, False, exchange.request, data)
+        context.public_address = self.public_url and at_path(self.public_url, exchange.request.path)
+        return context
 
     def _unpacked(
         self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome, root: bytes

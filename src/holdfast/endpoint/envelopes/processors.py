@@ -199,11 +199,13 @@ class MessageContext:
         notes: The processors' own notes. The two messages of one HTTP exchange share them: notes on an inbound request
             are there when it is answered on that connection, and notes on an outbound request when its response
             arrives. They are not stored: an answer that goes to an address begins with no notes.
+        public_address: Inbound requests: the address at which the client reached the destination, if
+            ``DestinationHTTP.public_url`` names it; else None.
     """
 
     __slots__ = (
         "_answer", "_elements", "_elements_of", "_headers", "_request", "attempt", "data", "direction", "envelope",
-        "following", "is_answer", "is_answered", "notes", "preceding", "role", "to",
+        "following", "is_answer", "is_answered", "notes", "preceding", "public_address", "role", "to",
     )  # fmt: skip
 
     def __init__(
@@ -230,6 +232,7 @@ class MessageContext:
         self.is_answered = False
         self.preceding: ExtraRequest | None = None
         self.following: ExtraRequest | None = None
+        self.public_address: str | None = None
         self._answer: Envelope | None = None
         self._request = request
         self._headers = headers
