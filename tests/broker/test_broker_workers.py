@@ -8,6 +8,7 @@ import os
 import random
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
@@ -150,6 +151,15 @@ async def test_forwarders_of_all_workers_are_shown_and_steered_as_one(run_servic
         assert shown["records"] == 24
         lags = {cursor["name"]: cursor["lag"] for cursor in shown["cursors"]}
         assert sum(lags.values()) == 24
+        rows = (await asyncio.to_thread(look, admin, "/forwarders"))["forwarders"]
+        assert lags == {f"outbound/{row['key']}": row["waiting"] for row in rows}, "as many idle ones in both"
+        listed = await asyncio.to_thread(look, admin, "/cursors")
+        assert {one["name"]: one["lag"] for one in listed["cursors"]} == lags
+        nowhere = {"to": "earliest", "dry_run": True}
+        for row in rows:
+            path = quote(f"outbound/{row['key']}", safe="")
+            stands = await asyncio.to_thread(look, admin, f"/queues/orders/cursors/{path}/reset", nowhere)
+            assert list(stands["offsets"]) == [str(row["partition"])]
         assert got == []
         assert await asyncio.to_thread(steer, "resume") == {False}
         await until(lambda: len(got) == 24)

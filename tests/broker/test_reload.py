@@ -199,6 +199,18 @@ async def test_retention_of_a_queue_may_come_to_count_bytes_and_stop(start: Star
 async def test_a_limit_of_a_queue_may_come_and_go(start: Start, tmp_path: Path) -> None:
     broker = await start(BASE)
     policy = holdfast.SourcePolicy(poll_interval=0.05)
+
+    async def ask(path: str) -> httpx.Response:
+        async with httpx.AsyncClient() as client:
+            return await client.get(f"{broker.service.admin_url}{path}")
+
+    async def metrics() -> str:
+        return (await ask("/metrics")).text
+
+    async def shown() -> dict[str, tuple[int | None, bool]]:
+        found = [(await ask(f"/queues/{name}")).json() for name in ("one", "two")]
+        return {one["name"]: (one["max_messages"], one["full"]) for one in found}
+
     async with holdfast.Source(broker.service.url, ":memory:", policy=policy) as source:
         await send(source)
         (tmp_path / "broker.toml").write_text(BASE.replace("[queues.one]", "[queues.one]\nmax_messages = 1"))
@@ -206,9 +218,18 @@ async def test_a_limit_of_a_queue_may_come_and_go(start: Start, tmp_path: Path) 
         sent = await source.send("<a/>", action=ACTION)
         await until(lambda: broker.destination.incidents["queue.full"] == 1)
         assert ends(broker)["one"] == 1
-        (tmp_path / "broker.toml").write_text(BASE)
+        assert await shown() == {"one": (1, True), "two": (None, False)}
+        assert 'holdfast_queue_limit_records{queue="one"} 1.0' in await metrics()
+        assert 'holdfast_queue_full{queue="one"} 1.0' in await metrics()
+        (tmp_path / "broker.toml").write_text(BASE.replace("[queues.one]", "[queues.one]\nmax_messages = 20"))
         assert broker.reload() == ["queues.one.max_messages"]
         await sent.acknowledged(60)
+        assert await shown() == {"one": (20, False), "two": (None, False)}
+        assert 'holdfast_queue_full{queue="one"} 0.0' in await metrics()
+        (tmp_path / "broker.toml").write_text(BASE)
+        assert broker.reload() == ["queues.one.max_messages"]
+        assert await shown() == {"one": (None, False), "two": (None, False)}
+        assert "holdfast_queue_full{" not in await metrics()
 
 
 async def test_limits_of_sequences_count_for_those_that_are_granted_later(start: Start, tmp_path: Path) -> None:

@@ -159,9 +159,16 @@ def _describe_outbox(outbox: StoredOutbox, waiting: int) -> dict[str, Any]:
 
 
 async def describe_queue(engine: Engine, queue: Queue) -> dict[str, Any]:
-    """Describe a queue with its cursors as :meth:`Queue.describe` does. A stopped store does not know its retention."""
+    """Describe a queue with its cursors as :meth:`Queue.describe` does, and its limit. A stopped store knows neither
+    the limit nor the retention."""
     shown = queue.describe(engine.clock(), await ages(engine, queue))
-    return shown if engine.is_running else shown | {"retention": None}
+    if not engine.is_running:
+        return shown | {"retention": None, "max_messages": None, "full": None}
+    limit = engine.protocol.inbound.limits.get(queue.name)
+    return shown | {
+        "max_messages": limit.records if limit is not None else None,
+        "full": limit is not None and not limit.has_room(),
+    }
 
 
 async def ages(engine: Engine, queue: Queue) -> dict[str, float]:

@@ -20,7 +20,7 @@ from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
 from tests.cli.inspection.test_queues import put_cursor
 
-RUNNING_ONLY = {"age", "idle", "rate", "rate_in", "retention", "flight", "bytes", "last_heard"}
+RUNNING_ONLY = {"age", "idle", "rate", "rate_in", "retention", "flight", "bytes", "last_heard", "max_messages", "full"}
 """Fields of a queue, cursor or Sequence that depend on the moment, or that only a running server knows."""
 KEY = "to/http://127.0.0.1:9/"
 

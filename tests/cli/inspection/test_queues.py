@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.core.queues.queue_limit import QueueLimit
 
 
 def send(url: str, count: int = 3) -> None:
@@ -34,7 +35,7 @@ def test_queues_are_listed_with_their_cursors_from_a_store_that_is_open(run: Any
     result = run("queues", str(tmp_path / "served"))
     assert result.code == 0
     header, *lines = result.out.splitlines()
-    assert header.split() == ["queue", "records", "in/s", "keeps", "cursor", "kind", "lag", "age", "idle"]
+    assert header.split() == ["queue", "records", "limit", "in/s", "keeps", "cursor", "kind", "lag", "age", "idle"]
     (line,) = [line for line in lines if "audit" in line]
     assert re.split(r" {2,}", line)[0] == "inbox"
     assert re.split(r" {2,}", line.strip())[-3] == "3"
@@ -51,6 +52,26 @@ def test_a_running_server_tells_what_its_queue_keeps_too(run: Any, served: Any) 
     assert (audit["kind"], audit["lag"]) == ("reader", 3)
     shown = json.loads(run("queues", "--admin", served.admin, "inbox", "--json").out)
     assert shown["epoch"] == inbox["epoch"]
+
+
+def test_the_limit_of_a_queue_is_shown_and_that_it_is_full(run: Any, served: Any, tmp_path: Path) -> None:
+    inbound, queue = served.app.running.engine.protocol.inbound, served.app.running.queue
+    inbound.limits["inbox"] = QueueLimit(queue, 1_000)
+    send(served.url, 1)
+
+    def row(*place: str) -> list[str]:
+        return re.split(" {2,}", run("queues", *place).out.splitlines()[1].strip())
+
+    admin = ("--admin", served.admin)
+    assert row(*admin)[:3] == ["inbox", "1", "1,000"]
+    inbound.limits["inbox"] = QueueLimit(queue, 1)
+    assert row(*admin)[:3] == ["inbox", "1", "1 full"]
+    details = run("queues", *admin, "inbox").out
+    assert re.search("^max messages +1$", details, re.MULTILINE) and re.search("^full +True$", details, re.MULTILINE)
+    (inbox, _) = json.loads(run("queues", *admin, "--json").out)["queues"]
+    assert (inbox["max_messages"], inbox["full"]) == (1, True)
+    (stopped, _) = json.loads(run("queues", str(tmp_path / "served"), "--json").out)["queues"]
+    assert (stopped["max_messages"], stopped["full"]) == (None, None), "the store does not know it"
 
 
 def test_a_queue_that_is_not_there_is_an_error(run: Any, served: Any) -> None:

@@ -65,12 +65,22 @@ def test_letters_and_messages_have_names_of_their_own_in_each_worker() -> None:
     assert (first.owner_of_name("2:http://a/:1/9"), first.owner_of_name("http://a/:1/9")) == (2, 0)
 
 
+def test_the_cursor_of_an_outbox_is_that_of_one_worker() -> None:
+    own, first, third = "outbound/forwarder/next/1", Numbering(0, 3, 4), Numbering(2, 3, 4)
+    assert (first.cursor(own), third.cursor(own)) == (own, "outbound/2:forwarder/next/1")
+    for numbers, other in ((first, third), (third, first)):
+        assert numbers.own_cursor(numbers.cursor(own)) == own
+        assert numbers.own_cursor(other.cursor(own)) is None
+        assert numbers.cursor("audit") == numbers.own_cursor("audit") == "audit"
+    assert third.describe_cursor({"name": own, "offsets": {"1": 7}}) == {"name": third.cursor(own), "offsets": {"9": 7}}
+
+
 def test_a_queue_with_fewer_partitions_is_numbered_by_its_own() -> None:
     numbers = Numbering(2, 3, 4).of(Queue("dead-letters", 1))
-    letters = {"partitions": {"0": {"first": 0, "end": 3}}, "cursors": [{"offsets": {"0": 1}}]}
+    letters = {"partitions": {"0": {"first": 0, "end": 3}}, "cursors": [{"name": "audit", "offsets": {"0": 1}}]}
     assert numbers.describe(letters) == {
         "partitions": {"2": {"first": 0, "end": 3}},
-        "cursors": [{"offsets": {"2": 1}}],
+        "cursors": [{"name": "audit", "offsets": {"2": 1}}],
     }
 
 

@@ -55,8 +55,8 @@ def show(store: str | None, cursor: str | None, every: bool, admin: str | None, 
     holdfast cursors show --admin http://127.0.0.1:8081 audit --json
 
     `lag` is the number of records that the cursor has not passed, `age` how long the oldest of them has waited, `idle`
-    how long ago the cursor moved, and `out/s` how many records it passed per second recently. The cursors of a
-    forwarder with a lag of 0 are combined in one row.
+    how long ago the cursor moved, and `out/s` how many records it passed per second recently. The idle partitions of
+    a forwarder, in which nothing waits, are combined in one row with their number, as in `holdfast forwarders`.
     """
     CURSORS.show(store, cursor, admin, as_json=as_json, every=every)
 

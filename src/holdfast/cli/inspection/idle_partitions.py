@@ -1,4 +1,5 @@
-"""Idle partitions of forwarders, which the lists show in one row: a queue has 64 shared partitions by default."""
+"""Idle partitions of forwarders, in which nothing waits. The lists show them in one row: a queue has 64 shared
+partitions by default, and as many for sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any, TypeVar
 import click
 
 T = TypeVar("T")
-_PARTITION_OF = re.compile(r"(outbound/forwarder/.+)/\d+", re.DOTALL)
+_PARTITION_OF = re.compile(r"outbound/(?:\d+:)?(forwarder/.+)/\d+", re.DOTALL)
+"""The cursor of a forwarder, in a worker."""
 
 
 def all_option(command: Any) -> Any:
@@ -43,12 +45,12 @@ def fold_cursors(cursors: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _owner(cursor: dict[str, Any]) -> tuple[str, str]:
     """Return the queue, and the forwarder of the cursor or the cursor itself."""
     match = _PARTITION_OF.fullmatch(cursor["name"])
-    return cursor.get("queue", ""), match[1] if match is not None else cursor["name"]
+    return cursor.get("queue", ""), f"outbound/{match[1]}" if match is not None else cursor["name"]
 
 
 def _one_cursor(idle: list[dict[str, Any]]) -> dict[str, Any]:
     first = idle[0]
-    name = f"{first['name'].rpartition('/')[0]}: {len(idle):,} idle"
+    name = f"{_owner(first)[1]}: {len(idle):,} idle"
     moved = [one["idle"] for one in idle if one["idle"] is not None]
     rates = [one["rate"] for one in idle if one.get("rate") is not None]
     return {

@@ -57,9 +57,13 @@ def show(store: str | None, name: str | None, every: bool, admin: str | None, as
 
     `lag` is the number of records from the cursor to the newest one, `age` how long the oldest of them has waited, and
     `idle` how long ago the cursor moved. The cursor of a forwarder stays at its first unacknowledged message, so `lag`
-    may be larger than `waiting` in `holdfast forwarders`. Only a running server knows what a queue `keeps` and how many
-    records arrive per second (`in/s`). The cursors of a forwarder with a lag of 0 are combined in one row. The details
-    of one queue list the partitions with records. --all shows every cursor and partition.
+    may be larger than `waiting` in `holdfast forwarders`. Only a running server knows what a queue `keeps`, how many
+    records arrive per second (`in/s`), and its `limit` (`max_messages`); `full` means that it refuses messages. With
+    workers, the limit is the sum of theirs, and a queue is full if it is full in one of them.
+
+    The idle partitions of a forwarder, in which nothing waits, are combined in one row with their number, as in
+    `holdfast forwarders`. The details of one queue list the partitions with records, and count the empty ones, also
+    those for sessions. --all shows every cursor and partition.
     """
     QUEUES.show(store, name, admin, as_json=as_json, every=every)
 
@@ -268,7 +272,9 @@ def _shorten(one: dict[str, Any]) -> dict[str, Any]:
 
 def _rows(one: dict[str, Any]) -> list[list[str]]:
     rate = one.get("rate_in")
-    queue = [one["name"], f"{one['records']:,}", "" if rate is None else f"{rate:,.1f}", one["retention"] or ""]
+    limit = "" if one.get("max_messages") is None else f"{one['max_messages']:,}{' full' if one['full'] else ''}"
+    rates = "" if rate is None else f"{rate:,.1f}"
+    queue = [one["name"], f"{one['records']:,}", limit, rates, one["retention"] or ""]
     cursors = [
         [cursor["name"], cursor["kind"], f"{cursor['lag']:,}", age_text(cursor["age"]), age_text(cursor["idle"])]
         for cursor in one["cursors"]
@@ -280,8 +286,8 @@ QUEUES = Shelf(
     what="queue",
     key="name",
     name="queues",
-    columns=("queue", "records", "in/s", "keeps", "cursor", "kind", "lag", "age", "idle"),
-    right=("records", "in/s", "lag", "age", "idle"),
+    columns=("queue", "records", "limit", "in/s", "keeps", "cursor", "kind", "lag", "age", "idle"),
+    right=("records", "limit", "in/s", "lag", "age", "idle"),
     ask=_ask,
     rows=_rows,
     fold=_fold,

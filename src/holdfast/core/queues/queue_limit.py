@@ -15,18 +15,18 @@ class QueueLimit:
 
     def __init__(self, queue: Queue, records: int) -> None:
         self._queue = queue
-        self._records = records
+        self.records = records
         self._is_full = self._is_told = False
 
     def has_room(self) -> bool:
-        held, most = sum(one.end - one.first for one in self._queue.partitions), self._records
+        held, most = sum(one.end - one.first for one in self._queue.partitions), self.records
         # Full until a sixteenth is free: at the edge, each message would otherwise change the answer to all peers.
         self._is_full = held > most - max(1, most // 16) if self._is_full else held >= most
         return not self._is_full
 
     def room(self) -> int:
         """Return how many more records the queue accepts."""
-        return self._records - sum(one.end - one.first for one in self._queue.partitions) if self.has_room() else 0
+        return self.records - sum(one.end - one.first for one in self._queue.partitions) if self.has_room() else 0
 
     def news(self) -> Incident | None:
         """Return an unreported change: the queue is full, or has room again; None without a change."""

@@ -113,9 +113,15 @@ class DestinationCollector(Collector):
         age = GaugeMetricFamily(
             "holdfast_queue_age_seconds", "Age of the oldest record in a queue in seconds.", labels=["queue"]
         )
+        limit = GaugeMetricFamily(
+            "holdfast_queue_limit_records", "Number of records at which a queue is full.", labels=["queue"]
+        )
+        full = GaugeMetricFamily(
+            "holdfast_queue_full", "1 while a queue with a limit refuses messages, else 0.", labels=["queue"]
+        )
         into = CounterMetricFamily("holdfast_queue_accepted", "Records added to a queue.", labels=["queue"])
         gone = CounterMetricFamily("holdfast_queue_deleted", "Records deleted from a queue.", labels=["queue"])
-        numbers = numbering_of(self._app)
+        numbers, limits = numbering_of(self._app), self._app.engine.protocol.inbound.limits
         for queue in self._app.queues.values():
             for own, (first, end) in enumerate(zip(queue.records.firsts, queue.records.ends, strict=True)):
                 backlog.add_metric([queue.name, str(numbers.of(queue).partition(own))], end - first)
@@ -123,10 +129,13 @@ class DestinationCollector(Collector):
                 size.add_metric([queue.name], held)
             if queue.name in self.oldest:
                 age.add_metric([queue.name], self.oldest[queue.name] or 0.0)
+            if (bound := limits.get(queue.name)) is not None:
+                limit.add_metric([queue.name], bound.records)
+                full.add_metric([queue.name], not bound.has_room())
             firsts, ends = self._before.get(queue.name, (0, 0))
             into.add_metric([queue.name], sum(queue.records.ends) - ends)
             gone.add_metric([queue.name], sum(queue.records.firsts) - firsts)
-        yield from (backlog, size, age, into, gone)
+        yield from (backlog, size, age, limit, full, into, gone)
 
     def _forwarders(self) -> Iterator[Metric]:
         """Yield metrics of forwarders only: the configuration names them, while a client chooses another outbox's

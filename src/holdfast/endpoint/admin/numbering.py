@@ -2,8 +2,8 @@
 
 Partition p of worker w is partition w x P + p of a queue with P partitions in each worker. So a partition keeps its
 number when there are more workers. Dead letters of worker w begin at w x 10^12. The names of waiting messages and of
-journal files, and the keys of outboxes, begin with ``w:``, except for worker 0. An endpoint without workers is worker
-0.
+journal files, and the keys of outboxes, also in the names of their cursors, begin with ``w:``, except for worker 0. An
+endpoint without workers is worker 0.
 
 The admin interface of each worker reads and writes these numbers. The store and the core number partitions from 0.
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
+from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.worker import Worker
@@ -111,8 +112,8 @@ class Numbering:
         return shown | {"partitions": self._renumbered(shown["partitions"]), "cursors": cursors}
 
     def describe_cursor(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """Convert the partition numbers in the report on one cursor."""
-        return shown | {"offsets": self._renumbered(shown["offsets"])}
+        """Convert the name and the partition numbers in the report on one cursor."""
+        return shown | {"name": self.cursor(shown["name"]), "offsets": self._renumbered(shown["offsets"])}
 
     def describe_row(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Convert the partition number in a row, if it has one."""
@@ -140,6 +141,17 @@ class Numbering:
     def mark(self, name: str) -> str:
         """Return the name of one of this worker's waiting messages, outboxes or journal files."""
         return f"{self.worker}:{name}" if self.worker else name
+
+    def cursor(self, own: str) -> str:
+        """Return the name of a cursor. Those of readers and handlers are in all workers; each outbox is in one."""
+        return f"{OUTBOUND}{self.mark(own.removeprefix(OUTBOUND))}" if own.startswith(OUTBOUND) else own
+
+    def own_cursor(self, text: str) -> str | None:
+        """Return the name that a cursor has in this worker; None if it is that of an outbox of another worker."""
+        if not text.startswith(OUTBOUND):
+            return text
+        name = text.removeprefix(OUTBOUND)
+        return f"{OUTBOUND}{self.own_name(name)}" if self.owner_of_name(name) == self.worker else None
 
     def own_name(self, text: str) -> str:
         return text.removeprefix(f"{self.worker}:") if self.worker else text

@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
+import pytest
 from unstarted import unstarted
 
 from holdfast.endpoint.admin.application import Admin
@@ -45,6 +46,16 @@ def test_answers_become_one_field_by_field() -> None:
         "cursors": [{"name": "a", "lag": 3}, {"name": "b", "lag": 3}],
     }
     assert merge([{"sequences": [1, 2]}, {"sequences": [2]}]) == {"sequences": [1, 2, 2]}
+
+
+@pytest.mark.parametrize(
+    ("flags", "joined"),
+    [([False, True], True), ([True, False], True), ([False, False], False), ([None, True], True), ([None, None], None)],
+)
+def test_a_queue_is_full_if_it_refuses_messages_in_one_worker(flags: list[bool | None], joined: bool | None) -> None:
+    answers = [{"name": "inbox", "max_messages": 5, "full": one} for one in flags]
+    assert merge(answers) == {"name": "inbox", "max_messages": 10, "full": joined}
+    assert merge([{"max_messages": None, "full": False}] * 2) == {"max_messages": None, "full": False}
 
 
 def test_the_epoch_stays_when_a_worker_joins_and_is_another_when_one_began_anew() -> None:

@@ -28,6 +28,7 @@ _SUMS = (
     "in_doubt",
     "lag",
     "left",
+    "max_messages",
     "moving",
     "parts",
     "published",
@@ -45,6 +46,8 @@ _MOST = ("age", "batch", "final_at")
 """The age of the oldest record of all workers, and a sink's newest batch."""
 _LEAST = ("idle",)
 """A reader is idle only since its last call to any worker."""
+_ANY = ("full",)
+"""A queue that is full in one worker refuses the messages that are for that worker."""
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
 """Items of lists that are equal in these are the same thing in several workers."""
 
@@ -99,6 +102,8 @@ def _merge_field(name: str, values: list[Any]) -> Any:
         return max(numbers)
     if name in _LEAST and numbers:
         return min(numbers)
+    if name in _ANY:
+        return max(values, key=bool)  # None if no worker knows
     return merge(values)
 
 

@@ -6,6 +6,7 @@ What readers read and how they move their own cursors is the data plane's (``end
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from holdfast.core.queues.cursors import HANDLER, OUTBOUND
@@ -63,13 +64,13 @@ class QueueRoutes:
 
     async def _described(self, queue: Queue) -> dict[str, Any]:
         engine = self._app.engine
-        shown = self._numbers(queue).describe(await describe_queue(engine, queue))
+        shown = await describe_queue(engine, queue)
         shown["bytes"] = queue.records.bytes_held
         shown["age"] = await oldest(engine, queue)
         shown["rate_in"] = self._rates.of_queue(queue)
         for cursor in shown["cursors"]:
             cursor["rate"] = self._rates.of_cursor(queue, cursor["name"])
-        return shown
+        return self._numbers(queue).describe(shown)
 
     # --- looking --------------------------------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class QueueRoutes:
             for one in partitions
         }
         losses = [
-            (numbers.partition(one), loss)
+            (numbers.partition(one), replace(loss, cursor=numbers.cursor(loss.cursor)))
             for one, end in below.items()
             for loss in steering.would_drop(queue, one, end)
         ]
@@ -195,20 +196,21 @@ class QueueRoutes:
     async def _reset(self, asked: Asked, name: str, cursor: str) -> object:
         """Move a cursor forward or back: to an offset, to an end, or to a time."""
         queue, engine = self._queue(name), self._app.engine
-        there = queue.cursors.get(cursor)
-        if there is None:
-            hint = suggestion(cursor, queue.cursors, "List the cursors with holdfast cursors.")
-            raise Refused(404, f"the cursor {cursor[:200]!r} does not exist", hint)
         numbers = self._numbers(queue)
+        own = numbers.own_cursor(cursor)
+        there = queue.cursors.get(own) if own is not None else None
+        if there is None or own is None:
+            hint = suggestion(cursor, map(numbers.cursor, queue.cursors), "List the cursors with holdfast cursors.")
+            raise Refused(404, f"the cursor {cursor[:200]!r} does not exist", hint)
         places = await find_offsets(engine, queue, asked.body, numbers, list(there.offsets))
         steering = Steering(engine.protocol)
-        before = {partition: steering.position(queue, cursor, partition) for partition in places}
+        before = {partition: steering.position(queue, own, partition) for partition in places}
         if asked.body.dry_run:
             return {"offsets": numbers.numbered(within(queue, places)), "before": numbers.numbered(before)}
         stands = {}
         try:
             for partition, offset in places.items():
-                stands[partition] = await self._move(steering, queue, cursor, partition, offset)
+                stands[partition] = await self._move(steering, queue, own, partition, offset)
         finally:
             engine.touch()  # the cursor has moved in the partitions before the one where the move failed
         await engine.durable()

@@ -127,7 +127,8 @@ class CursorOfQueue(CursorShown, kw_only=True):
 class QueueShown(Shape):
     """One queue.
 
-    ``bytes``: its size, if its retention counts bytes; ``rate_in``: records a second, recently.
+    ``max_messages``: its limit; ``full``: whether it refuses messages because of that limit; ``bytes``: its size, if
+    its retention counts bytes; ``rate_in``: records a second, recently.
     """
 
     name: str
@@ -137,6 +138,8 @@ class QueueShown(Shape):
     records: int
     partitions: dict[str, Bounds]
     cursors: list[CursorShown]
+    max_messages: int | None = None
+    full: bool | None = None
     bytes: int | None = None
     age: float | None = None
     rate_in: float | None = None
