@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import click
 import pytest
@@ -292,6 +293,14 @@ def close_while_suspended(run: Any, admin: tuple[str, ...]) -> None:
     run("forwarders", "resume", "next", *admin)
 
 
+def lose(app: holdfast.Destination) -> None:
+    """The destination of the forwarder loses messages of the partition where some wait, and of another one."""
+    outboxes = list(app.running.engine.protocol.outbound.outboxes.values())
+    for count, is_idle in ((3, False), (2, True)):
+        one = next(one for one in outboxes if one.records.is_empty is is_idle)
+        one.lifecycle.retracted.add("urn:uuid:lost", ((1, count),))
+
+
 def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: Any, start: Any) -> None:
     other = start("receive", "--port", "0", "--store", ":memory:")
     url = other.url()
@@ -319,7 +328,13 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
         assert folded.count("outbound/forwarder/next/") == 1 and "outbound/forwarder/next: 3 idle" in folded
         assert run(noun, *place_, "--all").out.count("outbound/forwarder/next/") == 4
         assert run(noun, *place_, "--json").out.count('"outbound/forwarder/next/') == 4
+    in_loop(served, lambda: lose(app))
+    _, first, idle = run("forwarders", *admin).out.splitlines()
+    assert [line.split()[-2:] for line in (first, idle)] == [["3", "3"], ["0", "2"]], "waiting, and retracted"
+    with urlopen(f"{served.admin}/metrics") as answer:
+        assert b'\nholdfast_forwarder_retracted_total{forwarder="next"} 5.0\n' in answer.read()
     listed = json.loads(run("forwarders", "next", *admin, "--json").out)["forwarders"]
+    assert sorted(one["retracted"] for one in listed) == [0, 0, 2, 3]
     assert sum(one["waiting"] for one in listed) == 3
     assert run("forwarders", "resume", "next", *admin).out == "next is resumed.\n"
     assert run("forwarders", "suspend", "nobody", *admin).code == 1
@@ -388,7 +403,7 @@ def test_the_list_of_forwarders_says_what_the_destination_refuses(
 )
 def test_a_forwarders_state_says_what_is_wrong_with_the_last_answer(fields: dict[str, Any], state: str) -> None:
     shown = {"name": "next", "queue": "q", "partition": 0, "to": "http://h/", "state": "sending", "suspended": None}
-    shown |= {"stopped": "", "waiting": 1, "flight": None, "sequence": None, "refused": None}
+    shown |= {"stopped": "", "waiting": 1, "retracted": 0, "flight": None, "sequence": None, "refused": None}
     assert forwarder_row({**shown, **fields}, 0.0)[4] == state
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sending import Sending
 
 from examples import examples
-from holdfast.core.events import Delivered, ReadWanted, Stopped, Submitted, Transmit
+from holdfast.core.events import Delivered, Incident, ReadWanted, Stopped, Submitted, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import (
@@ -44,6 +44,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.outboxes.records import SAVE_EVERY
 from holdfast.core.versions import Versions
 from holdfast.endpoint.handling.dead_letters import seal, unseal
@@ -197,6 +198,26 @@ def test_messages_are_forwarded_without_a_copy_and_a_crash_changes_no_number() -
     assert Relay(relay).take(60.0) == []
     assert relay.appended == [("inbox", b"m%d" % n) for n in range(4)]
     assert not [effect for effect in relay.told if isinstance(effect, Submitted)], "nobody here submitted them"
+
+
+def test_what_a_destination_has_lost_is_counted_over_restarts() -> None:
+    relay = Relay()
+    relay.come("m0", "m1", "m2", "m3")
+    outbox = relay.forward()
+    sent = relay.take()
+    relay.now += 0.1
+    relay.acknowledge(sent[-1], (1, 4))
+    assert outbox.lifecycle.retracted.count == 0
+    relay.come("m4")
+    (later,) = relay.take(0.1)
+    later.left_at = relay.now
+    relay.now += 0.1
+    relay.acknowledge(later, (1, 2), (5, 5))
+    (told,) = [one for one in relay.told if isinstance(one, Incident) and one.name == RETRACTED]
+    assert told.detail is not None and told.detail["messages"] == "3-4"
+    for one in (relay, Relay(relay)):
+        again = one.protocol.outbound.outboxes["next"]
+        assert (again.lifecycle.retracted.count, again.records.waiting) == (2, 0)
 
 
 def test_what_is_handed_over_in_memory_is_not_read_from_the_store() -> None:

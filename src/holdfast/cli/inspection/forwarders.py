@@ -26,7 +26,9 @@ from holdfast.exceptions import counted
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
 
-COLUMNS = ("forwarder", "queue", "partition", "to", "state", "waiting", "under way", "sequence")
+COLUMNS = ("forwarder", "queue", "partition", "to", "state", "waiting", "under way", "retracted", "sequence")
+_Listed = tuple[dict[str, Any], list[str]]
+"""A partition of a forwarder, and its row of the table."""
 
 
 @click.group(cls=Noun)
@@ -59,8 +61,13 @@ def show(name: str | None, every: bool, admin: AdminClient, as_json: bool) -> No
     `waiting` is the number of messages that the destination has not acknowledged, `under way` how many of them were
     sent and how many may be in flight. The `lag` in `holdfast queues` counts from the first of them, also those that
     were acknowledged after it. If the destination refuses a message, `state` names the first such message; --json lists
-    up to ten, each with its Sequence. Otherwise, `state` shows what was wrong with the last response. Partitions where
-    nothing waits are combined in one row.
+    up to ten, each with its Sequence. Otherwise, `state` shows what was wrong with the last response.
+
+    `retracted` counts the messages that the destination acknowledged and later no longer did: it has lost them. The log
+    names them (`acknowledgement.retracted`).
+
+    The idle partitions of a forwarder, in which nothing waits, are combined in one row with their number, as in
+    `holdfast queues`. Those in another state have another row.
     """
     found = (
         admin.all_of("forwarders", "forwarders")
@@ -71,10 +78,10 @@ def show(name: str | None, every: bool, admin: AdminClient, as_json: bool) -> No
         click.echo(json.dumps({"forwarders": found}, indent=2))
     elif found:
         now = time.time()
-        rows = [_row(one, now) for one in sorted(found, key=_place)]
+        rows = [(one, _row(one, now)) for one in sorted(found, key=_place)]
         if not every:
             rows = folded(rows, _idle, _one_row)
-        print_table(COLUMNS, rows, right=("partition", "waiting", "under way"))
+        print_table(COLUMNS, [row for _, row in rows], right=("partition", "waiting", "under way", "retracted"))
     else:
         click.echo(f"{admin.place} has no forwarders.")
 
@@ -84,14 +91,16 @@ def _place(one: dict[str, Any]) -> tuple[str, str, bool, int]:
     return one["name"], one["queue"], not one["waiting"], one["partition"]
 
 
-def _idle(row: list[str]) -> tuple[str, ...] | None:
-    name, queue, _partition, to, state, waiting, _under_way, _sequence = row
-    return (name, queue, to, state) if waiting == "0" else None
+def _idle(one: _Listed) -> tuple[str, ...] | None:
+    """Return what an idle partition has in common with others of its forwarder; None if messages wait in it."""
+    name, queue, _partition, to, state, *_ = one[1]
+    return None if one[0]["waiting"] else (name, queue, to, state)
 
 
-def _one_row(idle: list[list[str]]) -> list[str]:
-    name, queue, _partition, to, state, waiting, _under_way, _sequence = idle[0]
-    return [name, queue, f"{len(idle):,} idle", to, state, waiting, "", ""]
+def _one_row(idle: list[_Listed]) -> _Listed:
+    name, queue, _partition, to, state, waiting, *_ = idle[0][1]
+    retracted = sum(one["retracted"] for one, _ in idle)
+    return {}, [name, queue, f"{len(idle):,} idle", to, state, waiting, "", f"{retracted:,}", ""]
 
 
 def _row(one: dict[str, Any], now: float) -> list[str]:
@@ -121,6 +130,7 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
         state + (f": {why}" if why else ""),
         f"{one['waiting']:,}",
         f"{flight['in_flight']:,}/{flight['window']:,}" if flight else "",
+        f"{one['retracted']:,}",
         one["sequence"] or "",
     ]
 

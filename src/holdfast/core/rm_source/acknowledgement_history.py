@@ -100,7 +100,8 @@ class AcknowledgementHistory:
 class Retractions:
     """Every message of one outbox that its destination acknowledged and then did not, in all its Sequences.
 
-    A Sequence and its history end, but the operator must learn of each loss: they stay until they were reported.
+    A Sequence and its history end, but the operator must learn of each loss: those of a source stay until they were
+    reported, those of a forwarder as long as it does.
     """
 
     __slots__ = ("are_reported", "others", "ranges")
@@ -113,6 +114,11 @@ class Retractions:
         self.are_reported = False
         """Whether the next start forgets them."""
 
+    @property
+    def count(self) -> int:
+        """Number of retracted messages."""
+        return self.others + sum(one.count for one in self.ranges.values())
+
     def add(self, identifier: str, lost: Ranges) -> None:
         ranges = self.ranges.get(identifier, AcknowledgementRanges()).copy()
         ranges.update(lost)
@@ -123,7 +129,7 @@ class Retractions:
             self.others += AcknowledgementRanges(lost).count
 
     def to_state(self) -> State | None:
-        if self.are_reported or not self.ranges:
+        if self.are_reported or not self.count:
             return None
         return {"ranges": {name: ranges.to_state() for name, ranges in self.ranges.items()}, "others": self.others}
 

@@ -148,6 +148,11 @@ class DestinationCollector(Collector):
         flight = GaugeMetricFamily(
             "holdfast_forwarder_in_flight", "Messages in flight: sent and not acknowledged.", labels=["forwarder"]
         )
+        retracted = CounterMetricFamily(
+            "holdfast_forwarder_retracted",
+            "Messages that the destination acknowledged and no longer does, also before a restart.",
+            labels=["forwarder"],
+        )
         parts = GaugeMetricFamily(
             "holdfast_forwarder_partitions", "Partitions of a forwarder by state.", labels=["forwarder", "state"]
         )
@@ -171,6 +176,7 @@ class DestinationCollector(Collector):
         for name, outboxes in found.items():
             lag.add_metric([name], sum(one.records.waiting for one in outboxes))
             flight.add_metric([name], sum(len(one.source.flight) for one in outboxes if one.source is not None))
+            retracted.add_metric([name], sum(one.lifecycle.retracted.count for one in outboxes))
             states = Counter(state_of(one) for one in outboxes)
             for state in FORWARDER_STATES:
                 parts.add_metric([name, state], states[state])
@@ -178,7 +184,7 @@ class DestinationCollector(Collector):
             if circuit is not None:
                 open_.add_metric([name], circuit["open_for"] is not None)
                 failures.add_metric([name], circuit["failures"])
-        yield from (lag, flight, parts, open_, failures)
+        yield from (lag, flight, retracted, parts, open_, failures)
 
     def _sinks(self) -> Iterator[Metric]:
         """Yield metrics of all sinks together: clients choose sink names, so the metrics have no per-sink label."""

@@ -74,7 +74,7 @@ def retraction(
     lost = history.hear_final(ack.ranges, source.behavior) if ack.final else history.hear(ack.ranges, asked_at, now)
     if not lost:
         return None
-    if outbox.forwarding is None and not (outbox.is_for_replies or outbox.is_for_address):
+    if not (outbox.is_for_replies or outbox.is_for_address):
         outbox.lifecycle.retracted.add(source.identifier or "", lost)
         outbox.save()
     detail = {"key": outbox.key, "to": outbox.to, "messages": numbers_text(lost), "remedy": RETRACTED_REMEDY}

@@ -68,6 +68,7 @@ def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | Non
         "first": outbox.records.first,
         "end": outbox.records.durable_end,
         "waiting": outbox.records.waiting,
+        "retracted": outbox.lifecycle.retracted.count,
         "sequence": source.identifier if source is not None else None,
         "flight": describe_flight(outbox, now),
         "circuit": circuit,

@@ -367,7 +367,10 @@ class RefusalShown(Shape):
 
 
 class ForwarderShown(Shape):
-    """One outbox: it sends the records of a partition to an address."""
+    """One outbox: it sends the records of a partition to an address.
+
+    ``retracted``: messages that the destination acknowledged and no longer does.
+    """
 
     name: str
     key: str
@@ -384,6 +387,7 @@ class ForwarderShown(Shape):
     first: int
     end: int
     waiting: int
+    retracted: int
     sequence: str | None
     flight: Flight | None = None
     circuit: CircuitShown | None = None
