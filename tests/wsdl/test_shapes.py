@@ -21,6 +21,7 @@ from holdfast.wsdl.words import in_words
 
 OPTIONS = {"_sequence_key", "_message_id", "_headers", "_attachments", "_timeout"}
 INT = '<xs:element name="{}" type="xs:int"/>'
+OPTIONAL = '<xs:element name="{}" type="xs:int" minOccurs="0"/>'
 
 
 def fields(content: str) -> dict[str, Field]:
@@ -38,6 +39,40 @@ def test_each_alternative_of_a_choice_may_be_absent_however_deep() -> None:
         "d": False,
         "e": True,
     }
+
+
+ALONE = "<xs:choice{}><xs:annotation/><!-- nothing to choose -->{}</xs:choice>"
+
+
+def test_the_only_alternative_of_a_choice_is_as_optional_as_the_schema_says() -> None:
+    content = [
+        ALONE.format("", INT.format("a")),
+        ALONE.format(' minOccurs="0"', INT.format("b")),
+        ALONE.format("", OPTIONAL.format("c")),
+        ALONE.format("", ALONE.format("", f"<xs:sequence>{INT.format('d')}{OPTIONAL.format('e')}</xs:sequence>")),
+        f"<xs:choice>{ALONE.format('', INT.format('f'))}{INT.format('g')}</xs:choice>",
+        ALONE.format("", f"<xs:choice>{INT.format('h')}{INT.format('i')}</xs:choice>"),
+        ALONE.format("", '<xs:group ref="v:G"/>'),
+    ]
+    group = f'<xs:group name="G">{ALONE.format("", INT.format("j"))}</xs:group>'
+    made = of(f"<xs:sequence>{''.join(content)}</xs:sequence>", group)
+    found = Shapes(made).input(made.operations["Do"])
+    needed = {one.name for one in found if not one.is_optional}
+    assert (needed, [one.name for one in found]) == ({"a", "d", "j"}, list("abcdefghij"))
+    told = in_words(made)
+    assert "a: int, b: int, optional, c: int, optional, d: int, e: int, optional" in told
+    given = dict.fromkeys(["a", "d", "f", "h", "j"], 1)
+    body = made.request(made.operations["Do"], (), given)
+    for name in needed:
+        with pytest.raises(EnvelopeError, match=name):
+            made.request(made.operations["Do"], (), {key: one for key, one in given.items() if key != name})
+    assert body.count(b"<") == 2 + 2 * len(given), "each field, and the element around them"
+
+
+def test_a_repeated_choice_with_one_alternative_is_a_list_of_values_that_have_it() -> None:
+    (found,) = fields(ALONE.format(' maxOccurs="3"', INT.format("a"))).values()
+    assert (found.is_list, found.is_optional) == (True, False)
+    assert [(one.name, one.is_optional) for one in found.shape.fields] == [("a", False)]
 
 
 def test_each_alternative_of_a_choice_names_the_others_however_deep() -> None:
@@ -131,13 +166,12 @@ def test_a_reply_of_listed_values_makes_a_module_that_python_reads() -> None:
 
 
 MANY = 'maxOccurs="unbounded"'
-OPTIONAL = '<xs:element name="{}" type="xs:int" minOccurs="0"/>'
 GROUPS = [
     f"<xs:{kind} {least} {most}>{first.format('a')}{second.format('b')}</xs:{kind}>"
     for kind in ("sequence", "choice")
     for least in ("", 'minOccurs="0"')
     for most in ("", MANY)
-    for first, second in ((INT, INT), (INT, OPTIONAL), (OPTIONAL, OPTIONAL))
+    for first, second in ((INT, INT), (INT, OPTIONAL), (OPTIONAL, OPTIONAL), (INT, ""), (OPTIONAL, ""))
 ]
 
 

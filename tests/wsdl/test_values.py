@@ -369,7 +369,7 @@ def test_fields_that_an_item_of_a_group_cannot_have_are_refused_by_its_place(
 EMPTY = {
     "a choice": EITHER.format(REPEATED),
     "a sequence": f"<xs:sequence {REPEATED}>{NUMBER.format('a', OPTIONAL)}</xs:sequence>",
-    "a choice of a list": f"<xs:choice {REPEATED}>{NUMBER.format('a', TWICE)}</xs:choice>",
+    "a choice of a list": f"<xs:choice {REPEATED}>{NUMBER.format('a', TWICE)}{NUMBER.format('b', '')}</xs:choice>",
 }
 
 

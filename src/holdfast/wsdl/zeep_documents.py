@@ -1,8 +1,9 @@
 """The documents of a WSDL in a form that zeep reads completely; libxml2 validates by the original ones.
 
-zeep has no ``xs:redefine``, forgets the namespaces of a wildcard and whether ``xs:all`` is optional, knows ``true`` but
-not ``1``, takes documents of two directories with the same relative location for one, gives an included schema without
-a namespace a wrong one, and ends with an error at a restriction of a list, and at a header block without ``use``.
+zeep has no ``xs:redefine``, forgets the namespaces of a wildcard and whether ``xs:all`` is optional, takes the only
+alternative of a choice for an optional one, knows ``true`` but not ``1``, takes documents of two directories with the
+same relative location for one, gives an included schema without a namespace a wrong one, and ends with an error at a
+restriction of a list, and at a header block without ``use``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents, Schema
 
 _LEAVES = f"{{{SCHEMA}}}element", f"{{{SCHEMA}}}any"
 _REDEFINE = f"{{{SCHEMA}}}redefine"
+_ANNOTATION = f"{{{SCHEMA}}}annotation"
 _CONTENT = [f"{{{SCHEMA}}}{word}" for word in ("sequence", "choice", "group")]
 _OWNERS = [f"{{{SCHEMA}}}{word}" for word in ("complexType", "extension", "restriction")]
 _SIMPLE, _RESTRICTION, _LIST = (f"{{{SCHEMA}}}{word}" for word in ("simpleType", "restriction", "list"))
@@ -95,7 +97,10 @@ class ZeepDocuments:
             if one.get("minOccurs", "").strip() == "0":  # the schema tells what is missing if a part of it is there
                 for element in one.iterchildren(f"{{{SCHEMA}}}element"):
                     element.set("minOccurs", "0")
-        for one in schema.iter(f"{{{SCHEMA}}}choice"):
+        for one in list(schema.iter(_CONTENT[1])):
+            if len([part for part in one.iterchildren(f"{{{SCHEMA}}}*") if part.tag != _ANNOTATION]) == 1:
+                one.tag = _CONTENT[0]  # nothing to choose, and zeep would take the alternative for an optional one
+                continue
             # zeep forgets minOccurs of such an element. (a?|b) takes the same bodies as (a|b)?.
             if any(part.get("minOccurs", "").strip() == "0" for part in one.iterchildren(*_LEAVES)):
                 one.set("minOccurs", "0")
