@@ -384,7 +384,8 @@ def test_a_file_that_is_no_xml_is_named_and_none_after_it_is_stored(run: Any, se
     ("line", "said"),
     [
         ('{"body": "<a/>", "acton": "urn:a"}', "it has the unknown key 'acton'"),
-        ('{"body": "<a/>", "to": "http://x/"}', "it has the unknown key 'to'"),
+        ('{"body": "<a/>", "to": "http://x/"}', "the command does not send its to"),
+        ('{"body": "<a/>", "headers": "<h/>"}', "the command does not send its headers"),
         ('{"body": ""}', "its body is empty"),
         ('{"body": " \\n"}', "its body is empty"),
         ('{"action": "urn:a"}', "it has no body"),

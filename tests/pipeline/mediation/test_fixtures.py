@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.cli.running.message_files import KEYS, OF_RECEIVED, UNSENT, MessageFiles
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan
 from holdfast.pipeline.mediation.execution.samples import made_of
 from holdfast.pipeline.mediation.expectation import differences, read_expectation, report
-from holdfast.pipeline.mediation.fixtures import _columns, _messages, _row, message_files, messages_of, rows_of
+from holdfast.pipeline.mediation.fixtures import (
+    SEQUENCE,
+    _columns,
+    _rows,
+    message_files,
+    messages_of,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +38,7 @@ def plan_of(*sources: str) -> PipelinePlan:
 
 
 def rows(source: SourcePlan, *files: Path) -> list[dict[str, Any]]:
-    columns = _columns(source)
-    given = [one for file in files for one in _messages(file, columns, is_kafka=source.kafka is not None)]
-    return [_row(number, one, columns, source) for number, one in enumerate(given)]
+    return _rows(source, messages_of(source, files))
 
 
 def test_files_are_told_apart_by_the_names_of_their_sources(tmp_path: Path) -> None:
@@ -85,9 +92,50 @@ def test_a_line_of_json_gives_any_column_of_its_source(tmp_path: Path) -> None:
     assert (topic["key"], topic["headers"], topic["queue"]) == ("k", {"tenant": "t"}, "orders")
 
 
+def test_a_line_that_the_command_send_reads_is_a_message_too(tmp_path: Path) -> None:
+    """The messages of one key are in one Sequence, and the others in another one."""
+    file = tmp_path / "sent.jsonl"
+    whole = {"body": "<a/>", "action": "urn:x", "key": "a", "message_id": "urn:1", "attachments": [{"base64": ""}]}
+    assert set(whole) == set(KEYS)
+    lines = [whole, {"body": "<b/>"}, *({"body": "c", "key": key} for key in ("b", "a", ""))]
+    found = rows(QUEUE, _written(file, *lines))
+    sequences = [one["sequence"] for one in found]
+    assert [one["message_number"] for one in found] == [1, 1, 1, 2, 2]
+    assert sequences[0] == sequences[3] and sequences[1] == sequences[4] == SEQUENCE and len(set(sequences)) == 3
+    assert (found[0]["message_id"], found[0]["action"]) == ("urn:1", "urn:x")
+    assert [one["sequence"] for one in rows(QUEUE, file)] == sequences, "the same in every run"
+    letters = SourcePlan("dead", broker="http://127.0.0.1:1", queue=("orders",), options={"read": "letters"})
+    with pytest.raises(ConfigurationError, match="no column 'key'"):
+        messages_of(letters, [file])
+
+
+def test_the_command_send_reads_the_columns_of_a_source(tmp_path: Path) -> None:
+    """It refuses only those that would be lost, if they have a value."""
+    columns = {name for name, *_ in _columns(QUEUE)}
+    assert columns <= {*KEYS, *OF_RECEIVED, *UNSENT}
+    file = tmp_path / "received.jsonl"
+    (row,) = rows(QUEUE, _written(file, {"body": "<a/>", "action": "urn:x", "received_at": 946684800.5}))
+    assert row["received_at"] == row["delivered_at"] + timedelta(seconds=0.5)
+    _written(file, row | {"received_at": 946684800.5, "delivered_at": "2000-01-01T00:00:00Z", "message_id": None})
+    (sent,) = MessageFiles((str(file),), True, "urn:other", "usual", None, False)
+    assert (sent.body, sent.action, sent.key, sent.message_id) == ("<a/>", "urn:x", "usual", None)
+    for name in UNSENT:
+        _written(file, {"body": "<a/>", name: "x"})
+        with pytest.raises(ConfigurationError, match=f"line 1 is not a message: the command does not send its {name}"):
+            list(MessageFiles((str(file),), True, "urn:other", "", None, False))
+
+
+def _written(file: Path, *lines: dict[str, Any]) -> Path:
+    file.write_text("\n".join(map(json.dumps, lines)))
+    return file
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        ({"received_at": 1e300}, "received_at is Decimal('1E+300'), not a time"),
+        ({"key": 7}, "more.jsonl:1: key is 7, not a string"),
+        ({"attachments": {}}, "its source has no column 'attachments'"),
         ({"bodi": ""}, "more.jsonl:1: its source has no column 'bodi'"),
         ({"offset": "1"}, 'more.jsonl:1: offset is "1", not a long'),
         ({"offset": True}, "more.jsonl:1: offset is true, not a long"),

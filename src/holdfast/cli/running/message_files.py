@@ -22,6 +22,20 @@ TOGETHER = 256
 """Messages stored together, so that they share a sync."""
 KEYS = ("body", "action", "key", "message_id", "attachments")
 """Keys of a line of ``--jsonl``."""
+OF_RECEIVED = (
+    "queue",
+    "partition",
+    "offset",
+    "sequence",
+    "message_number",
+    "soap_version",
+    "received_at",
+    "delivered_at",
+)
+"""Columns of a received message that a line may have, too, as in a file for ``holdfast pipeline check --with``. The
+next receiver gives the message its own values."""
+UNSENT = ("to", "reply_to", "relates_to", "headers")
+"""Columns of a received message that a line may only have without a value, because they would be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +198,13 @@ def _open(name: str) -> BinaryIO:
 
 
 def _line(where: str, line: bytes) -> dict[str, Any]:
-    found = json_object(line, partial(_no_message, where))
+    given = json_object(line, partial(_no_message, where))
+    found = {name: value for name, value in given.items() if value is not None or name == "body"}
     for name, value in found.items():
+        if name in OF_RECEIVED or (name in UNSENT and value == ""):
+            continue
+        if name in UNSENT:
+            raise _no_message(where, f"the command does not send its {name}", "Remove it. ")
         if name not in KEYS:
             hint = suggestion(name, KEYS)
             raise _no_message(where, f"it has the unknown key {name!r}", f"{hint} " if hint else "")

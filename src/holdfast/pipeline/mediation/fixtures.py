@@ -1,7 +1,8 @@
 """Messages in local files that replace a pipeline's sources in a test.
 
-A file of XML is one message's body. A ``.jsonl`` file has a message on each line, by the columns of the source. Columns
-that a file omits have the same values in every run, so that the resulting rows can be compared.
+A file of XML is one message's body. A ``.jsonl`` file has a message on each line, by the columns of the source, or by
+those that ``holdfast send --jsonl`` reads. Columns that a file omits have the same values in every run, so that the
+resulting rows can be compared.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import glob
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid5
 
 from lxml import etree
 
@@ -21,15 +24,20 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.checks import source_options
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan
 from holdfast.pipeline.reader.columns import Typed, chosen, spark_struct
-from holdfast.pipeline.reader.options import TABLES, ReadOptions
+from holdfast.pipeline.reader.options import MESSAGES, TABLES, ReadOptions
 from holdfast.settings import suggestion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
 """Delivery time of a source's first message; each further one is a second later."""
 SEQUENCE = "urn:uuid:00000000-0000-0000-0000-000000000000"
+"""The Sequence of the messages without a key."""
+KEY, ATTACHMENTS = "key", "attachments"
+"""What ``holdfast send --jsonl`` reads besides columns of the source: the key of the message's Sequence, and what no
+source has as a column."""
 
 _KAFKA: list[Typed] = [
     ("queue", "string", False),
@@ -98,8 +106,7 @@ def messages_of(source: SourcePlan, files: Sequence[Path]) -> list[dict[str, Any
     Raises:
         ConfigurationError: A file does not contain messages; names the line.
     """
-    columns = _columns(source)
-    return [one for file in files for one in _messages(file, columns, is_kafka=source.kafka is not None)]
+    return [one for file in files for one in _messages(file, source)]
 
 
 def rows_of(spark: SparkSession, source: SourcePlan, given: Sequence[dict[str, Any]]) -> DataFrame:
@@ -109,7 +116,7 @@ def rows_of(spark: SparkSession, source: SourcePlan, given: Sequence[dict[str, A
 
     columns = _columns(source)
     names = [name for name, *_ in columns]
-    rows = [_row(number, one, columns, source) for number, one in enumerate(given)]
+    rows = _rows(source, given)
     values = [tuple(row[name] for name in names) for row in rows]
     if source.kafka is None:
         return spark.createDataFrame(values, spark_struct(columns))
@@ -131,7 +138,13 @@ def _columns(source: SourcePlan) -> list[Typed]:
     return chosen(TABLES[options.read], options.names)
 
 
-def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[dict[str, Any]]:
+def _is_sent(source: SourcePlan) -> bool:
+    """Whether the rows of a source are messages that ``holdfast send`` could have sent."""
+    return source.kafka is None and ReadOptions.parse(source_options(source)).read == MESSAGES
+
+
+def _messages(file: Path, source: SourcePlan) -> Iterator[dict[str, Any]]:
+    columns = _columns(source)
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -141,11 +154,13 @@ def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[d
     if file.suffix != ".jsonl":
         yield {"message_id": file.name, "body": _body(file, content)}
         return
-    kinds = {name: kind for name, kind, _ in columns}
+    kinds = {name: kind for name, kind, _ in columns} | ({KEY: "string"} if _is_sent(source) else {})
     required = {name for name, _, nullable in columns if not nullable}
     for number, one in json_lines(file, content):
         for name, value in one.items():
-            if name == "headers" and is_kafka and isinstance(value, dict):
+            if name == "headers" and source.kafka is not None and isinstance(value, dict):
+                continue
+            if name == ATTACHMENTS and _is_sent(source) and isinstance(value, list):
                 continue
             if name not in kinds:
                 raise ConfigurationError(
@@ -161,13 +176,15 @@ def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[d
                     f"{file}:{number}: {name} is {json.dumps(value, default=str)}, not {_A[kinds[name]]}",
                     remedy="Correct the line",
                 )
-            if isinstance(value, str) and kinds[name] == "timestamp":
+            if value is not None and kinds[name] == "timestamp":
                 one[name] = _time(value, f"{file}:{number}: {name}")
         yield {"message_id": f"{file.name}:{number}", **one}
 
 
 def _is_of(value: Any, kind: str) -> bool:
     """Whether a column of this kind can contain a value."""
+    if kind == "timestamp" and type(value) in (int, Decimal):
+        return True
     if type(value) is not _PYTHON[kind]:
         return False
     if kind in _BITS:
@@ -175,12 +192,13 @@ def _is_of(value: Any, kind: str) -> bool:
     return kind != "string" or _SURROGATE.search(str(value)) is None
 
 
-def _time(text: str, where: str) -> datetime:
+def _time(value: str | int | Decimal, where: str) -> datetime:
+    """Return a time from its text, or from seconds since 1970, as ``holdfast receive --jsonl`` writes them."""
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else EPOCH + timedelta(seconds=float(value))
+    except (ValueError, OverflowError):
         raise ConfigurationError(
-            f"{where} is {text!r}, not a time", remedy='Write it as "2026-07-01T09:30:00Z"'
+            f"{where} is {value!r}, not a time", remedy='Write it as "2026-07-01T09:30:00Z", or in seconds since 1970'
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
@@ -200,15 +218,33 @@ def _body(file: Path, content: bytes) -> str:
     return etree.tostring(root, encoding="unicode", with_tail=False)
 
 
-def _row(number: int, given: Mapping[str, Any], columns: list[Typed], source: SourcePlan) -> dict[str, Any]:
-    """Fill a message's columns: given values, otherwise those that the message of this number has in every run."""
-    time = BEGIN + timedelta(seconds=number)
+def _rows(source: SourcePlan, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Fill the columns of all messages. Those with one key are in one Sequence, as if ``holdfast send`` sent them."""
+    columns, numbers = _columns(source), Counter[str]()
+    rows = []
+    for offset, one in enumerate(given):
+        key = (one.get(KEY) or "") if _is_sent(source) else ""
+        numbers[key] += 1
+        rows.append(_row(offset, one, columns, source, key, numbers[key]))
+    return rows
+
+
+def _row(
+    offset: int, given: Mapping[str, Any], columns: list[Typed], source: SourcePlan, key: str, number: int
+) -> dict[str, Any]:
+    """Fill a message's columns: given values, otherwise those that the message at this offset has in every run.
+
+    Args:
+        key: The key of its Sequence.
+        number: Its number in the Sequence.
+    """
+    time = BEGIN + timedelta(seconds=offset)
     names = source.topic if source.kafka is not None else source.queue
     usual = {
         "queue": names[0] if names else "inbox",
-        "offset": number,
-        "sequence": SEQUENCE,
-        "message_number": number + 1,
+        "offset": offset,
+        "sequence": uuid5(UUID(int=0), key).urn if key else SEQUENCE,
+        "message_number": number,
         "soap_version": "1.2",
         "received_at": time,
         "delivered_at": time,
