@@ -93,6 +93,11 @@ def test_the_failure_of_a_users_function_names_it_and_does_not_say_start_again()
     assert told.message == "ValueError: customer boom is not for me, raised by risky (/srv/holdfast/own.py, line 6)"
     assert "`problems`" in told.remedy
     assert "start again" not in told.remedy
+    asked: list[object] = []
+    for steps, more in ((["clean"], ", in the step clean"), (["clean", "price"], ", in the step clean or price")):
+        named = failure(FRAMES.format(own), "Rows are safe", calling=lambda frames, s=steps: asked.append(frames) or s)
+        assert named.message == told.message + more
+    assert asked == [[("/srv/holdfast/own.py", "6", "risky")]] * 2
     other = failure(FRAMES.format(""), "Rows are safe", "start again to continue")
     assert other.message == "ValueError: customer boom is not for me"
     assert other.remedy == "Rows are safe; start again to continue"

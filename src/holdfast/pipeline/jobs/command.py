@@ -49,6 +49,7 @@ _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.M)
 _LIBRARY = re.compile(r"[/\\](?:site-packages|pyspark(?:\.zip)?|lib[/\\]python[\d.]+)[/\\]|^<")
 _OWN = str(Path(__file__).parents[2])
 _CARRIERS = ("Py4JJavaError", "An exception was thrown from the Python worker", "SparkException: Job aborted")
+Calling = Callable[[list[tuple[str, str, str]]], list[str]]
 _ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?$")
 _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
 
@@ -415,20 +416,28 @@ def in_a_sentence(remedy: str) -> Iterator[None]:
         raise
 
 
-def failure(text: str, safe: str, otherwise: str = "") -> HoldfastError:
+def own_frames(text: str) -> list[tuple[str, str, str]]:
+    """Return the file, the line and the function of each entry of a traceback that is of the user's own functions."""
+    return [one for one in _FRAME.findall(text) if not (_LIBRARY.search(one[0]) or one[0].startswith(_OWN))]
+
+
+def failure(text: str, safe: str, otherwise: str = "", calling: Calling = lambda _: []) -> HoldfastError:
     """Return the error for the report of a failed query or action.
 
     Args:
         text: The report.
         safe: Which data is safe.
         otherwise: What to do, unless a function of the user's has failed: it fails again.
+        calling: Returns the names of the steps that lead to entries of :func:`own_frames`.
     """
-    own = [one for one in _FRAME.findall(text) if not (_LIBRARY.search(one[0]) or one[0].startswith(_OWN))]
+    own = own_frames(text)
     if not own or _OUR_ERROR.search(text):
         return HoldfastError(sentence(text), remedy="; ".join(filter(None, (safe, otherwise))))
     file, line, function = own[-1]
+    steps = calling(own)
+    of_step = f", in the step {' or '.join(steps)}" if steps else ""
     return HoldfastError(
-        f"{sentence(text)}, raised by {function} ({file}, line {line})",
+        f"{sentence(text)}, raised by {function} ({file}, line {line}){of_step}",
         remedy=f"{safe}. Correct the function, or let it return a column `problems` with the reason for such rows, "
         "which then become dead letters",
     )

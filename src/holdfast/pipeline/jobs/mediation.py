@@ -10,6 +10,7 @@ import dataclasses
 import queue
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -31,6 +32,7 @@ from holdfast.pipeline.jobs.command import (
     jar_options,
     jars_of,
     named_values,
+    own_frames,
     patiently,
     spark_options,
 )
@@ -131,6 +133,29 @@ def run(
 
 
 @contextlib.contextmanager
+def _steps_named(plan: PipelinePlan) -> Iterator[None]:
+    """Name the step in the error of a function that fails in the block, which changes nothing.
+
+    Raises:
+        HoldfastError: A function of the pipeline failed, here or in a worker.
+    """
+    from pyspark.errors import PySparkException
+
+    from holdfast.pipeline.mediation.execution.step_functions import calling_steps
+
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        in_worker = isinstance(error, PySparkException)
+        text = str(error) if in_worker else "".join(traceback.format_exception(error))
+        if not calling_steps(plan, own_frames(text)):
+            raise
+        raise failure(text, "Nothing was changed", calling=partial(calling_steps, plan)) from error
+
+
+@contextlib.contextmanager
 def _no_secrets(plan: PipelinePlan) -> Iterator[None]:
     """Remove the secrets of the pipeline's Kafka clients from all errors and logs."""
     from holdfast.pipeline.mediation.definition.kafka_options import redacted
@@ -183,6 +208,7 @@ def _run(
 
     from holdfast.pipeline.mediation.definition.graph import Graph
     from holdfast.pipeline.mediation.execution.run import run
+    from holdfast.pipeline.mediation.execution.step_functions import calling_steps
 
     if stop.is_set():
         return
@@ -196,7 +222,7 @@ def _run(
             ended = mediation.wait(0.2)
         except StreamingQueryException as error:
             _tell(batches, total, collector)
-            raise failure(str(error), _SAFE, "start again to continue") from error
+            raise failure(str(error), _SAFE, "start again to continue", partial(calling_steps, plan)) from error
         _tell(batches, total, collector)
         for name, query in mediation.queries.items():
             collector.look(name, query.lastProgress)
@@ -358,7 +384,8 @@ def check(
         config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
         with own_words(), _no_secrets(plan):
             plan = _reached(plan, away_seconds)
-            with command_session(name, remedy="Nothing was changed", config=config, **arguments) as spark:
+            session = command_session(name, remedy="Nothing was changed", config=config, **arguments)
+            with session as spark, _steps_named(plan):
                 facts["sample"] = try_out(spark, plan, rows)
     if as_json:
         click.echo(exact_text(facts))
@@ -384,7 +411,8 @@ def _test(plan: PipelinePlan, told: tuple[str, ...], expect: str | None, *, is_j
     given = {source.name: messages_of(source, files[source.name]) for source in plan.sources}
     expected = None if expect is None else read_expectation(Path(expect), [sink.name for sink in plan.sinks])
     config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
-    with own_words(), command_session(name, remedy="Nothing was changed", config=config, **arguments) as spark:
+    session = command_session(name, remedy="Nothing was changed", config=config, **arguments)
+    with own_words(), session as spark, _steps_named(plan):
         made = made_of(spark, plan, lambda session, source: rows_of(session, source, given[source.name]))
     if expected is not None:
         check_columns(expected, made, str(expect))
