@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Destination, Source
-from holdfast.endpoint.inspection import describe_protocol, describe_snapshot
+from holdfast.endpoint.admin.stopped import StoppedStore
+from holdfast.endpoint.inspection import describe_protocol
 from holdfast.store.rocksdb.store import RocksDBStore
 
 ACTION = "urn:test:submit"
@@ -16,7 +17,7 @@ ACTION = "urn:test:submit"
 def look(path: Path, now: float) -> list[dict[str, Any]]:
     store = RocksDBStore(path, read_only=True)
     try:
-        return describe_snapshot(store.load(), now)
+        return describe_protocol(StoppedStore(store).engine.protocol, now)
     finally:
         store.close()
 

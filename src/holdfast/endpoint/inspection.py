@@ -8,110 +8,103 @@ from typing import Any
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.records import Record, Snapshot, State
+from holdfast.core.records import Record
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.outboxes.records import StoredOutbox, replies_queue, stored_outboxes
 from holdfast.core.states.outbound import SourceState
+from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.engine import Engine
 
 
-def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
-    """Describe one Sequence.
-
-    Args:
-        now: Seconds since 1970-01-01 UTC.
-        waiting: Messages that a destination holds until lower numbers arrive, or that a source has not had
-            acknowledged.
-
-    Returns:
-        ``identifier, role, state, versions, ranges, gaps`` (ranges as text), ``count, highest, waiting, age``
-        (seconds), ``last_fault``, and the fields of its role. ``awaiting``: numbers without their reply. ``ending``:
-        whether it ends once every transmitted message is acknowledged.
-    """
-    rm, addressing, soap = state["versions"]
-    shown: dict[str, Any] = {
-        "identifier": state["identifier"] or "",
-        "role": state["role"],
-        "state": state["state"],
-        "versions": f"RM {rm}, WSA {addressing}, SOAP {soap}",
-        "last_fault": state["last_fault"],
-        "waiting": waiting,
-        "age": max(0.0, now - state["created_at"]) if "created_at" in state else None,
-        "expires_at": state["expires_at"],
-    }
-    if state["role"] == "destination":
-        ranges = AcknowledgementRanges.from_state(state["accepted"])
-        upper = state["last_message_number"] or ranges.highest
-        shown |= {
-            "partition": state["partition"],
-            "acks_to": state["acks_to"][0],
-            "offered": state["offered"],
-            "behavior": state["behavior"],
-            "next_in_order": state["next_in_order"],
-            "awaiting": state["awaiting"],
-            "suspended": held_back(state.get("suspended")),
-        }
-    else:
-        ranges = AcknowledgementRanges.from_state(state["acknowledged"])
-        upper = ranges.highest
-        shown |= {"key": state["outbox"], "to": state["to"], "start": state["start"], "suspended": ""}
-        shown["acks_to"] = state.get("acks_to") or None
-        # An operator's wish to close it lowers the limit to what may have left: `Steering.end_outbound`.
-        shown["ending"] = state["state"] == SourceState.CREATED.value and state["limit"] <= state["mark"]
-    return shown | _describe_ranges(ranges, upper)
-
-
-def _describe_ranges(ranges: AcknowledgementRanges, upper: int) -> dict[str, Any]:
-    gaps = AcknowledgementRanges(ranges.gaps(upper))
-    return {"ranges": str(ranges), "gaps": str(gaps), "count": ranges.count, "highest": ranges.highest}
-
-
-def describe_snapshot(snapshot: Snapshot, now: float) -> list[dict[str, Any]]:
-    """Describe every Sequence of a store, inbound ones first, by identifier; and, as one without an identifier in state
-    ``none``, every outbox with waiting messages that has requested no Sequence yet."""
-    outboxes = {outbox.key: outbox for outbox in stored_outboxes(snapshot)}
-    shown = []
-    for identifier, state in snapshot.sequences.items():
-        if state["role"] == "destination":
-            shown.append(describe_sequence(state, now, len(snapshot.held.get(identifier, ()))))
-            continue
-        outbox = outboxes.pop(state["outbox"], None) or _of_replies(state)
-        one = describe_sequence(state, now, _unacknowledged(state, outbox, snapshot))
-        one["to"] = outbox.about["to"]
-        one["suspended"] = outbox.about["stopped"] or held_back(outbox.about.get("suspended"))
-        shown.append(one)
-    for outbox in outboxes.values():
-        first, end = snapshot.bounds.get((outbox.queue, outbox.partition), (0, 0))
-        waiting = end - max(first, outbox.about.get("offset", first))
-        if waiting > 0:
-            shown.append(_describe_outbox(outbox, waiting))
-    return sorted(shown, key=lambda one: (one["role"], one["identifier"], one.get("key", "")))
-
-
 def describe_protocol(protocol: RMProtocol, now: float) -> list[dict[str, Any]]:
-    """Return the report on a running endpoint."""
+    """Return the report on every Sequence of an endpoint, see :func:`describe_parts`."""
     return describe_parts(protocol.inbound.destinations.values(), protocol.outbound.outboxes.values(), now)
 
 
 def describe_parts(
     destinations: Iterable[RMDestination], outboxes: Iterable[Outbox], now: float
 ) -> list[dict[str, Any]]:
-    """Return the report on some of its Sequences: inbound ones, and those that carry outboxes."""
-    snapshot = Snapshot()
-    for destination in destinations:
-        snapshot.sequences[destination.identifier] = destination.to_state()
-        snapshot.held[destination.identifier] = list(destination.held)
-    for outbox in outboxes:
-        where = outbox.records.queue.name, outbox.records.partition
-        snapshot.bounds[where] = (
-            outbox.records.queue.partitions[outbox.records.partition].first,
-            outbox.records.durable_end,
-        )
-        snapshot.cursors[*where, outbox.records.cursor] = outbox.about() | {"offset": outbox.records.first}
-        if outbox.source is not None:
-            snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
-    return describe_snapshot(snapshot, now)
+    """Describe some Sequences: the inbound ones first, by Identifier.
+
+    An outbox with waiting messages that has requested no Sequence yet appears as one without an Identifier in state
+    ``none``.
+
+    Args:
+        now: Seconds since 1970-01-01 UTC.
+
+    Returns:
+        For each, ``identifier, role, state, versions, ranges, gaps`` (ranges as text), ``count, highest, waiting, age``
+        (seconds), ``last_fault``, and the fields of its role. ``waiting``: messages that a destination holds until
+        lower numbers arrive, or that a source has not had acknowledged. ``awaiting``: numbers without their reply.
+        ``ending``: whether it ends once every transmitted message is acknowledged.
+    """
+    shown = [_describe_inbound(one, now) for one in destinations]
+    shown += [_describe_outbound(one, now) for one in outboxes if one.source is not None or one.records.waiting]
+    return sorted(shown, key=lambda one: (one["role"], one["identifier"], one.get("key", "")))
+
+
+def _describe_inbound(destination: RMDestination, now: float) -> dict[str, Any]:
+    replies, ranges = destination.replies, destination.accepted
+    return {
+        "identifier": destination.identifier,
+        "role": "destination",
+        "state": destination.state.value,
+        "versions": _versions_text(destination.versions),
+        "last_fault": destination.last_fault,
+        "waiting": len(destination.held),
+        "age": max(0.0, now - destination.created_at),
+        "expires_at": destination.expires_at,
+        "partition": destination.partition,
+        "acks_to": destination.acks_to.address,
+        "offered": destination.offered,
+        "behavior": destination.behavior.value,
+        "next_in_order": destination.next_in_order,
+        "awaiting": sorted(replies.awaiting.difference(replies.replying, replies.heard)),
+        "suspended": _suspension(destination.suspended),
+    } | _describe_ranges(ranges, destination.last_message_number or ranges.highest)
+
+
+def _describe_outbound(outbox: Outbox, now: float) -> dict[str, Any]:
+    source, ranges = outbox.source, AcknowledgementRanges()
+    shown: dict[str, Any] = {
+        "identifier": "",
+        "role": "source",
+        "state": SourceState.NONE.value,
+        "versions": "",
+        "last_fault": "",
+        "waiting": outbox.records.waiting,
+        "age": None,
+        "expires_at": None,
+        "key": outbox.key,
+        "to": outbox.to,
+        "start": None,
+        "suspended": outbox.lifecycle.stopped or _suspension(outbox.lifecycle.suspended),
+    }
+    if source is not None:
+        ranges, numbers = source.acknowledged, source.numbers
+        state = SourceState.CREATED if source.state is SourceState.GRANTED else source.state
+        shown |= {
+            "identifier": source.identifier or "",
+            "state": state.value,
+            "versions": _versions_text(source.versions),
+            "last_fault": source.last_fault,
+            "age": max(0.0, now - source.created_at),
+            "expires_at": source.life.expires_at,
+            "start": numbers.start,
+            "acks_to": source.acks_to or None,
+            # An operator's wish to close it lowers the limit to what may have left: `Steering.end_outbound`.
+            "ending": state is SourceState.CREATED and numbers.limit <= numbers.mark,
+        }
+    return shown | _describe_ranges(ranges, ranges.highest)
+
+
+def _versions_text(versions: Versions) -> str:
+    return f"RM {versions.rm.value}, WSA {versions.addressing.value}, SOAP {versions.soap.value}"
+
+
+def _describe_ranges(ranges: AcknowledgementRanges, upper: int) -> dict[str, Any]:
+    gaps = AcknowledgementRanges(ranges.gaps(upper))
+    return {"ranges": str(ranges), "gaps": str(gaps), "count": ranges.count, "highest": ranges.highest}
 
 
 def describe_flight(outbox: Outbox, now: float) -> dict[str, Any] | None:
@@ -130,32 +123,9 @@ def describe_flight(outbox: Outbox, now: float) -> dict[str, Any] | None:
     }
 
 
-def held_back(reason: str | None) -> str:
+def _suspension(reason: str | None) -> str:
     """Return that an operator suspended it, and why; "" if not."""
     return "" if reason is None else f"held back: {reason}" if reason else "held back"
-
-
-def _of_replies(state: State) -> StoredOutbox:
-    """The outbox of replies, of which nothing is known but its Sequence."""
-    return StoredOutbox(state["outbox"], replies_queue(state["outbox"]), 0, {"to": state["to"], "stopped": ""})
-
-
-def _unacknowledged(state: State, outbox: StoredOutbox, snapshot: Snapshot) -> int:
-    """Return the number of unacknowledged messages of an outbound Sequence; 1.0's LastMessage does not count."""
-    _, end = snapshot.bounds.get((outbox.queue, outbox.partition), (0, 0))
-    acknowledged = AcknowledgementRanges.from_state(state["acknowledged"])
-    if state["last_number"] is not None:
-        acknowledged.discard(state["last_number"])
-    behind = AcknowledgementRanges.from_state(outbox.about.get("left_out", [])).count
-    return max(0, int(end) - int(state["start"]) - acknowledged.count - behind)
-
-
-def _describe_outbox(outbox: StoredOutbox, waiting: int) -> dict[str, Any]:
-    shown: dict[str, Any] = {"identifier": "", "role": "source", "state": SourceState.NONE.value, "versions": ""}
-    shown |= {"last_fault": "", "waiting": waiting, "age": None, "expires_at": None}
-    shown |= {"key": outbox.key, "to": outbox.about["to"], "start": None}
-    shown["suspended"] = outbox.about["stopped"] or held_back(outbox.about.get("suspended"))
-    return shown | _describe_ranges(AcknowledgementRanges(), 0)
 
 
 async def describe_queue(engine: Engine, queue: Queue) -> dict[str, Any]:

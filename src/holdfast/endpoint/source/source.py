@@ -591,7 +591,7 @@ class Source(NoWith, OperationCalls):
         return self._opened is not None and self._opened.is_busy
 
     def sequences(self) -> list[dict[str, Any]]:
-        """The Sequences it sends, and what waits for one; see ``inspection.describe_sequence``."""
+        """The Sequences it sends, and what waits for one; see ``inspection.describe_parts``."""
         from holdfast.endpoint.inspection import describe_protocol
 
         engine = self._running.engine
