@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from holdfast.cluster.shares import cut_off_among, cut_off_by
 from holdfast.exceptions import HoldfastError
 
@@ -49,20 +51,16 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as JSON text, in which keys of objects are text."""
-        failed = {str(partition): why for partition, why in sorted(self.failed.items())}
-        told = {"serving": self.serving, "failed": failed, "unreachable": dict(self.unreachable)}
-        facts = {"tables": dict(self.tables), "short": self.short, "clock_ahead": self.clock_ahead}
-        return json.dumps({**told, **facts, "prepared": self.prepared, "ending": self.ending})
+        return json.dumps(msgspec.to_builtins(self, str_keys=True))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:
-        """Return the report with these JSON values; each may be missing."""
-        failed = {int(partition): why for partition, why in values.get("failed", {}).items()}
-        tables = dict(values.get("tables", {}))
-        short, ahead = str(values.get("short", "")), int(values.get("clock_ahead", 0))
-        serving, unreachable = tuple(values.get("serving", ())), dict(values.get("unreachable", {}))
-        prepared, ending = tuple(values.get("prepared", ())), tuple(values.get("ending", ()))
-        return cls(serving, failed, unreachable, tables, short, ahead, prepared, ending)
+        """Return the report with these JSON values; each may be missing, and there may be others.
+
+        Raises:
+            msgspec.ValidationError: A value is not of its type.
+        """
+        return msgspec.convert(values, cls, str_keys=True)
 
 
 def different_tables(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:

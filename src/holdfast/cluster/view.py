@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 DATABASE: Final = "the database of the cluster"
 KAFKA: Final = "Kafka"
 
@@ -46,35 +48,10 @@ class View:
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""
-        return {
-            "node": self.node,
-            "mine": {str(partition): epoch for partition, epoch in sorted(self.mine.items())},
-            "owners": {str(partition): owner for partition, owner in sorted(self.owners.items())},
-            "nodes": dict(sorted(self.nodes.items())),
-            "is_draining": self.is_draining,
-            "trouble": self.trouble,
-            "cut_off_by": list(self.cut_off_by),
-            "failed": {str(partition): why for partition, why in sorted(self.failed.items())},
-            "engine": self.engine,
-            "differing": {node: list(tables) for node, tables in sorted(self.differing.items())},
-            "preparing": {str(partition): epoch for partition, epoch in sorted(self.preparing.items())},
-            "created": self.created,
-        }
+        values: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> View:
         """Return the view that :meth:`to_json` wrote."""
-        return cls(
-            values["node"],
-            {int(partition): epoch for partition, epoch in values["mine"].items()},
-            {int(partition): owner for partition, owner in values["owners"].items()},
-            dict(values["nodes"]),
-            values["is_draining"],
-            values.get("trouble", ""),
-            tuple(values.get("cut_off_by", ())),
-            {int(partition): why for partition, why in values.get("failed", {}).items()},
-            values.get("engine", DATABASE),
-            {node: tuple(tables) for node, tables in values.get("differing", {}).items()},
-            {int(partition): epoch for partition, epoch in values.get("preparing", {}).items()},
-            values.get("created", ""),
-        )
+        return msgspec.convert(values, cls, str_keys=True)

@@ -9,6 +9,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.cluster.group.members import GroupMember
 from holdfast.cluster.rows import Report
 from holdfast.cluster.shares import cut_off_among, cut_off_by
@@ -91,7 +93,7 @@ class Notes:
             return Report()
         try:
             return Report.from_json(value)
-        except (ValueError, TypeError, AttributeError):
+        except msgspec.ValidationError:
             return Report()
 
     def are_of(self, node: str, since: float) -> bool:

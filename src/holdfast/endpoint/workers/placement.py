@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 MOST_BYTES: Final = 2 * 1024 * 1024
 """Bytes of the memory: for the most partitions and nodes, each with the longest URL and the longest reason."""
 
@@ -61,10 +63,7 @@ class Placements:
 
     def set(self, placement: Placement) -> None:
         self._known = placement
-        remote, nodes = sorted(placement.remote.items()), dict(placement.nodes)
-        parts = [sorted(placement.local), remote, sorted(placement.starting), nodes]
-        failed = sorted(placement.failed.items())
-        text = json.dumps([*parts, placement.trouble, placement.cut_off, failed, placement.engine]).encode()
+        text = json.dumps(msgspec.to_builtins(placement, str_keys=True)).encode()
         version = _HEAD.unpack_from(self._memory)[0] + 1
         end = _HEAD.size + len(text)
         # The text first: a reader that comes between finds a wrong checksum, and keeps what it knows.
@@ -78,10 +77,7 @@ class Placements:
         if version != self._version:
             text = self._memory[_HEAD.size : _HEAD.size + length]
             if zlib.crc32(text) == checksum:
-                local, remote, starting, nodes, trouble, cut_off, failed, engine = json.loads(text)
-                self._known = Placement(
-                    frozenset(local), dict(remote), frozenset(starting), nodes, trouble, cut_off, dict(failed), engine
-                )
+                self._known = msgspec.convert(json.loads(text), Placement, str_keys=True)
                 self._version = version
         return self._known
 
