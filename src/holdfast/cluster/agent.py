@@ -44,7 +44,7 @@ from holdfast.cluster.rows import (
 )
 from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.settings import check_whole
 
 if TYPE_CHECKING:
@@ -152,39 +152,6 @@ class _Outcome:
     answer: Answer | Exception
 
 
-def report_cut_off(report: Report, before: View | None, now: View) -> None:
-    """Log whether most of the other nodes cannot reach this one, if that has changed.
-
-    Args:
-        report: Logs an event.
-        before: The view before; None for the first one.
-        now: The view now.
-    """
-    url = now.nodes.get(now.node, "")
-    was_cut_off = before is not None and bool(before.cut_off_by)
-    if now.cut_off_by and not was_cut_off:
-        report("warning", "cluster.cut_off", node=now.node, url=url, by=list(now.cut_off_by), remedy=CUT_OFF_REMEDY)
-    elif was_cut_off and not now.cut_off_by:
-        report("info", "cluster.reachable", node=now.node, url=url)
-
-
-def report_differing(report: Report, before: View | None, now: View) -> None:
-    """Log each node with a configuration that began to differ from this one's, and when it is the same again.
-
-    Args:
-        report: Logs an event.
-        before: The view before; None for the first one.
-        now: The view now.
-    """
-    known = before.differing if before is not None else {}
-    for node, tables in now.differing.items():
-        if known.get(node) != tables:
-            report("warning", "cluster.configuration_differs", node=node, tables=list(tables), remedy=SAME_FILE)
-    for node in known.keys() - now.differing.keys():
-        if node in now.nodes:
-            report("info", "cluster.configuration_same", node=node)
-
-
 def report_created(report: Report, node: str, place: str) -> None:
     """Log that a node has created the cluster at a place."""
     report("warning", "cluster.created", node=node, cluster=place, remedy=CREATED_REMEDY)
@@ -195,15 +162,21 @@ class SupervisorLink:
 
     Args:
         link: The socket.
+        settings: Those of the agent.
+        report: Logs an event.
 
     Attributes:
         is_gone: Whether the supervisor is gone, or wrote what is no line.
+        view: The last view that it was shown; None: none yet.
     """
 
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, settings: AgentSettings, report: Report) -> None:
         self._link = link
+        self._settings = settings
+        self._report = report
         self._in, self._out = b"", b""
         self.is_gone = False
+        self.view: View | None = None
         link.setblocking(False)
 
     @property
@@ -252,6 +225,51 @@ class SupervisorLink:
             return []
         return [json.loads(line) for line in lines]
 
+    def show(self, view: View) -> bool:
+        """Send a view, and log what has changed for this node. Return False if it is the last one again."""
+        if view == self.view:
+            return False
+        self._report_cut_off(self.view, view)
+        self._report_differing(self.view, view)
+        self.view = view
+        self.tell({"view": view.to_json()})
+        return True
+
+    def _report_cut_off(self, before: View | None, now: View) -> None:
+        """Log whether most of the other nodes cannot reach this one, if that has changed."""
+        url = now.nodes.get(now.node, "")
+        was_cut_off = before is not None and bool(before.cut_off_by)
+        if now.cut_off_by and not was_cut_off:
+            by = list(now.cut_off_by)
+            self._report("warning", "cluster.cut_off", node=now.node, url=url, by=by, remedy=CUT_OFF_REMEDY)
+        elif was_cut_off and not now.cut_off_by:
+            self._report("info", "cluster.reachable", node=now.node, url=url)
+
+    def _report_differing(self, before: View | None, now: View) -> None:
+        """Log each node with a configuration that began to differ from this one's, and when it is the same again."""
+        known = before.differing if before is not None else {}
+        for node, tables in now.differing.items():
+            if known.get(node) != tables:
+                of = list(tables)
+                self._report("warning", "cluster.configuration_differs", node=node, tables=of, remedy=SAME_FILE)
+        for node in known.keys() - now.differing.keys():
+            if node in now.nodes:
+                self._report("info", "cluster.configuration_same", node=node)
+
+    def leave(self, refusal: HoldfastError | None) -> int:
+        """Log and send why the agent ends: because the cluster refused the node, or the supervisor ended it.
+
+        Returns:
+            The exit code of the agent.
+        """
+        if refusal is not None:
+            self._report("error", "cluster.refused", reason=refusal.message, remedy=refusal.remedy)
+            self.tell({"refused": {"problem": refusal.message, "remedy": refusal.remedy}})
+        elif not self.is_gone:
+            self._report("info", "cluster.left", node=self._settings.node)
+        self.flush(wait=self._settings.policy.lease)
+        return 1 if refusal is not None or self.is_gone else 0
+
 
 class _Agent:
     def __init__(
@@ -266,7 +284,7 @@ class _Agent:
         self._settings = settings
         self._memory, self._memory_trouble = memory, ""
         self._database = database
-        self._supervisor = SupervisorLink(link)
+        self._supervisor = SupervisorLink(link, settings, report)
         self._trust = trust
         self._report = report
         self._membership = Membership(
@@ -277,7 +295,6 @@ class _Agent:
         self._done, self._wake = socket.socketpair()
         self._abort_at: float | None = None
         """When the running request takes too long; None if none runs."""
-        self._sent_view: View | None = None
         self._known: set[int] = set()
         """Partitions that a sent view had in ``mine``, and whose workers the supervisor has not reported as ended."""
         self._away_since: float | None = None
@@ -293,15 +310,8 @@ class _Agent:
             self._send()
             self._publish()
             self._wait()
-        refusal = self._membership.refusal
         self._publish()
-        if refusal is not None:
-            self._report("error", "cluster.refused", reason=refusal.message, remedy=refusal.remedy)
-            self._supervisor.tell({"refused": {"problem": refusal.message, "remedy": refusal.remedy}})
-        elif not self._supervisor.is_gone:
-            self._report("info", "cluster.left", node=self._settings.node)
-        self._supervisor.flush(wait=self._settings.policy.lease)
-        return 1 if refusal is not None or self._supervisor.is_gone else 0
+        return self._supervisor.leave(self._membership.refusal)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -392,12 +402,8 @@ class _Agent:
         if self._supervisor.has_unsent:
             return
         view = replace(self._membership.view, trouble=self._trouble, created=self._created)
-        if view != self._sent_view:
-            report_cut_off(self._report, self._sent_view, view)
-            report_differing(self._report, self._sent_view, view)
-            self._sent_view = view
+        if self._supervisor.show(view):
             self._known |= view.mine.keys()
-            self._supervisor.tell({"view": view.to_json()})
         # While the supervisor read nothing, a partition may have come and gone without a view.
         self._membership.stopped(set(self._membership.ending) - self._known)
 

@@ -17,14 +17,7 @@ from typing import Final, get_args
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from holdfast.cluster.agent import (
-    AgentSettings,
-    Report,
-    SupervisorLink,
-    report_created,
-    report_cut_off,
-    report_differing,
-)
+from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_created
 from holdfast.cluster.group.cache_disk import CacheDisk
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
@@ -37,7 +30,6 @@ from holdfast.cluster.operating.status import DISK_REMEDY
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
 from holdfast.cluster.trust import Trust, trust_clock, wall_offset
-from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed, StoreLocked
 from holdfast.store.directory import DirectoryLock
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
@@ -95,7 +87,7 @@ class _GroupAgent:
         self._membership = GroupMembership(
             settings.node, settings.url, settings.partitions, settings.policy, since, settings.secret[:8]
         )
-        self._supervisor = SupervisorLink(link)
+        self._supervisor = SupervisorLink(link, settings, report)
         self._is_told_to_end = False
         self._shared = SharedTopic(self._address, self._group)
         self._notes = Notes()
@@ -120,7 +112,6 @@ class _GroupAgent:
         self._asked_at: float | None = None
         """When the description was asked for that is on its way."""
         self._ask_at = self._refused_at = 0.0
-        self._sent_view: View | None = None
         self._with_worker: set[int] = set()
         """The partitions of which the supervisor may have a worker."""
         self._is_member = False
@@ -154,14 +145,7 @@ class _GroupAgent:
             pass
         except HoldfastError as error:
             self._membership.refusal = ConfigurationError(error.message, remedy=error.remedy)
-        refusal = self._membership.refusal
-        if refusal is not None:
-            self._report("error", "cluster.refused", reason=refusal.message, remedy=refusal.remedy)
-            self._supervisor.tell({"refused": {"problem": refusal.message, "remedy": refusal.remedy}})
-        elif not self._supervisor.is_gone:
-            self._report("info", "cluster.left", node=self._settings.node)
-        self._supervisor.flush(wait=self._settings.policy.lease)
-        return 1 if refusal is not None or self._supervisor.is_gone else 0
+        return self._supervisor.leave(self._membership.refusal)
 
     def close(self) -> None:
         """End what else runs for the agent."""
@@ -465,7 +449,8 @@ class _GroupAgent:
 
     def _look_at_disk(self, now: float) -> str:
         """Return why the cache has no room for partitions; "": it has room."""
-        before, mine = self._disk.why, self._sent_view.mine if self._sent_view is not None else {}
+        before, view = self._disk.why, self._supervisor.view
+        mine = view.mine if view is not None else {}
         wanted = self._trust.wanted_bytes(mine)
         has_failed, closed = self._membership.has_failed, self._closed_caches
         why = self._disk.look(now, wanted if mine else None, has_failed=has_failed, closed=closed)
@@ -480,7 +465,7 @@ class _GroupAgent:
 
     def _closed_caches(self) -> dict[Path, dict[str, str]]:
         """Return the caches of the partitions that other nodes serve, and which log each belongs to."""
-        owners = self._sent_view.owners if self._sent_view is not None else {}
+        owners = self._supervisor.view.owners if self._supervisor.view is not None else {}
         found = {
             p
             for one in self._membership.members
@@ -523,10 +508,10 @@ class _GroupAgent:
 
     def _read_logs(self, now: float) -> None:
         """Follow what the workers have read in their logs."""
-        view = self._membership.view
+        own = self._membership.own_workers
         for partition in range(self._settings.partitions):
             self._membership.log_claimed(partition, self._trust.own_claim(partition))
-            if partition not in view.mine and partition not in view.preparing:
+            if partition not in own:
                 self._trust.forget_log(partition)
             elif (found := self._trust.log_of(partition)) is not None:
                 self._membership.log_noted(partition, LogNote(*found), now)
@@ -544,14 +529,10 @@ class _GroupAgent:
         for partition in range(self._settings.partitions):
             self._trust.set(partition, membership.trusted_until(partition))
             self._trust.permit(partition, membership.follows_until(partition), membership.vouched(partition))
-        trouble = self._trouble or self._membership.trouble(now)
-        view = replace(self._membership.view, trouble=trouble, created=self._created)
-        if view != self._sent_view:
-            report_cut_off(self._report, self._sent_view, view)
-            report_differing(self._report, self._sent_view, view)
-            self._sent_view = view
+        trouble = self._trouble or membership.trouble(now)
+        view = replace(membership.view, trouble=trouble, created=self._created)
+        if self._supervisor.show(view):
             self._with_worker |= view.mine.keys() | view.preparing.keys()
-            self._supervisor.tell({"view": view.to_json()})
 
     def _listen(self) -> None:
         messages = self._supervisor.heard()
@@ -559,7 +540,7 @@ class _GroupAgent:
             self._is_told_to_end = True
             self._membership.end()  # first: workers that have ended already are among these messages
         stopped = {partition for told in messages for partition in told.get("stopped", ())}
-        if (view := self._sent_view) is not None and not self._is_told_to_end:
+        if (view := self._supervisor.view) is not None and not self._is_told_to_end:
             stopped -= view.mine.keys() | view.preparing.keys()  # these had an earlier worker
         self._with_worker -= stopped
         # The supervisor reports once that a worker has ended, and nothing about one that it was not told to start.

@@ -204,6 +204,11 @@ class GroupMembership:
         return {p for p, state in self._states.items() if state in ENDING}
 
     @property
+    def own_workers(self) -> set[int]:
+        """Return the partitions that this node serves, or whose workers it starts."""
+        return self._preparing.keys() | {p for p, state in self._states.items() if state is GroupState.SERVED}
+
+    @property
     def has_workers(self) -> bool:
         """Whether a worker of this node may still act."""
         return not {GroupState.ELSEWHERE, GroupState.WAITING}.issuperset(self._states.values())
