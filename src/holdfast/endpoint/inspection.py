@@ -128,19 +128,6 @@ def _suspension(reason: str | None) -> str:
     return "" if reason is None else f"held back: {reason}" if reason else "held back"
 
 
-async def describe_queue(engine: Engine, queue: Queue) -> dict[str, Any]:
-    """Describe a queue with its cursors as :meth:`Queue.describe` does, and its limit. A stopped store knows neither
-    the limit nor the retention."""
-    shown = queue.describe(engine.clock(), await ages(engine, queue))
-    if not engine.is_running:
-        return shown | {"retention": None, "max_messages": None, "full": None}
-    limit = engine.protocol.inbound.limits.get(queue.name)
-    return shown | {
-        "max_messages": limit.records if limit is not None else None,
-        "full": limit is not None and not limit.has_room(),
-    }
-
-
 async def ages(engine: Engine, queue: Queue) -> dict[str, float]:
     """For each cursor of a running endpoint's queue the seconds that the oldest record has been there that it has not
     passed."""

@@ -376,8 +376,8 @@ def test_no_reader_can_move_the_cursor_of_a_forwarder() -> None:
         with pytest.raises(ConfigurationError):
             relay.queue.advance(name, {0: 1}, relay.now)
     assert not relay.queue.drop_cursor(outbox.records.cursor, relay.now)
-    described = relay.queue.describe(relay.now, {})["cursors"]
-    assert [(one["kind"], one["lag"]) for one in described] == [("outbound", 1)]
+    shown = relay.queue.cursors.shown(relay.queue.cursors[outbox.records.cursor], relay.now, 0.0)
+    assert (shown["kind"], shown["lag"], len(relay.queue.cursors)) == ("outbound", 1, 1)
 
 
 def test_a_sequence_takes_its_forwarders_new_policy_over_at_the_next_start() -> None:

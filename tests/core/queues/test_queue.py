@@ -108,6 +108,10 @@ class Home:
     def told(self, name: str) -> list[Incident]:
         return [effect for effect in self.effects if isinstance(effect, Incident) and effect.name == name]
 
+    def described(self, ages: dict[str, float]) -> list[dict[str, Any]]:
+        cursors = self.queue.cursors
+        return [cursors.shown(one, self.now, ages.get(name, 0.0)) for name, one in sorted(cursors.items())]
+
 
 # --- retention ----------------------------------------------------------------------------------------------------
 
@@ -539,7 +543,7 @@ def test_whatever_a_store_returns_a_queue_starts_and_deletes_no_new_record(saved
             HandlerCursor(HandlingPolicy(), True, home.queue.cursors.handled(partition, at_most_once=at_most_once))
     home.queue.description.begin("e")
     home.settle()
-    home.queue.describe(home.now, {})
+    home.described({})
     home.at(30.0)
     assert home.kept == range(5)
     told = len(home.told("state.unreadable"))
@@ -575,12 +579,10 @@ def test_what_is_listed_says_how_far_behind_each_cursor_is() -> None:
     home.move("spark", 5)
     home.now = 160.0
     assert home.queue.cursors.unpassed() == {HANDLER: [(0, 3)], "spark": [(0, 5)]}
-    shown = home.queue.describe(home.now, {HANDLER: 160.0, "spark": 60.0})
-    assert (shown["name"], shown["records"], shown["partitions"]) == ("inbox", 6, {"0": {"first": 0, "end": 6}})
-    handler, spark = shown["cursors"]
+    handler, spark = home.described({HANDLER: 160.0, "spark": 60.0})
     assert (handler["kind"], handler["lag"], handler["age"]) == ("handler", 3, 160.0)
     assert (spark["name"], spark["lag"], spark["age"], spark["idle"]) == ("spark", 1, 60.0, 60.0)
     home.move("spark", 6)
     assert home.queue.cursors.unpassed() == {HANDLER: [(0, 3)], "spark": []}
-    _, spark = home.queue.describe(home.now, {"spark": 60.0})["cursors"]
+    _, spark = home.described({"spark": 60.0})
     assert (spark["lag"], spark["age"]) == (0, 0.0), "it passed what was read of meanwhile"

@@ -1,6 +1,7 @@
 """The admin listener: the data plane's every status, Sequences, health and metrics.
 
-Covers endpoint/admin/data_plane/readers.py, endpoint/admin/paging.py and endpoint/admin/responses.py.
+Covers endpoint/admin/data_plane/readers.py, endpoint/admin/inspected.py, endpoint/admin/paging.py and
+endpoint/admin/responses.py.
 """
 
 from __future__ import annotations

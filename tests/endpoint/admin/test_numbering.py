@@ -72,16 +72,13 @@ def test_the_cursor_of_an_outbox_is_that_of_one_worker() -> None:
         assert numbers.own_cursor(numbers.cursor(own)) == own
         assert numbers.own_cursor(other.cursor(own)) is None
         assert numbers.cursor("audit") == numbers.own_cursor("audit") == "audit"
-    assert third.describe_cursor({"name": own, "offsets": {"1": 7}}) == {"name": third.cursor(own), "offsets": {"9": 7}}
+    assert third.describe_cursor({"name": own, "offsets": {1: 7}}) == {"name": third.cursor(own), "offsets": {"9": 7}}
 
 
 def test_a_queue_with_fewer_partitions_is_numbered_by_its_own() -> None:
     numbers = Numbering(2, 3, 4).of(Queue("dead-letters", 1))
-    letters = {"partitions": {"0": {"first": 0, "end": 3}}, "cursors": [{"name": "audit", "offsets": {"0": 1}}]}
-    assert numbers.describe(letters) == {
-        "partitions": {"2": {"first": 0, "end": 3}},
-        "cursors": [{"name": "audit", "offsets": {"2": 1}}],
-    }
+    assert numbers.bounds(Queue("dead-letters", 1)) == {"2": {"first": 0, "end": 0}}
+    assert numbers.describe_cursor({"name": "audit", "offsets": {0: 1}}) == {"name": "audit", "offsets": {"2": 1}}
 
 
 def test_a_server_without_workers_numbers_as_its_store_does() -> None:

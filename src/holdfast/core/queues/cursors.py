@@ -234,7 +234,7 @@ class Cursors(dict[str, Cursor]):
         return {
             "name": cursor.name,
             "kind": cursor.kind,
-            "offsets": {str(partition): offset for partition, offset in cursor.offsets.items()},
+            "offsets": dict(cursor.offsets),
             "lag": lag,
             "age": age if lag else 0.0,
             "idle": None if cursor.moved_at is None else max(0.0, now - cursor.moved_at),

@@ -11,9 +11,8 @@ several parts: the effects of a record that becomes durable, and of a cursor tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from holdfast.core.commit import GroupCommit, changing
 from holdfast.core.events import Effect
@@ -283,21 +282,3 @@ class Queue:
             self.description.was_read = True
 
     # --- for people -----------------------------------------------------------------------------------------------
-
-    def describe(self, now: float, ages: Mapping[str, float]) -> dict[str, Any]:
-        """Return the report for operators.
-
-        Args:
-            ages: For each cursor, the seconds since delivery of its oldest record in :meth:`Cursors.unpassed`.
-        """
-        partitions = {str(n): {"first": one.first, "end": one.durable_end} for n, one in enumerate(self.partitions)}
-        cursors = [self.cursors.shown(cursor, now, ages.get(cursor.name, 0.0)) for cursor in self.cursors.values()]
-        return {
-            "name": self.name,
-            "kind": self.description.kind,
-            "epoch": self.description.epoch,
-            "retention": self.deletion.keeps,
-            "records": sum(one.durable_end - one.first for one in self.partitions),
-            "partitions": partitions,
-            "cursors": sorted(cursors, key=lambda one: (one["kind"], one["name"])),
-        }

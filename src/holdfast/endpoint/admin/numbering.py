@@ -106,22 +106,14 @@ class Numbering:
             {own: {"first": one.first, "end": one.durable_end} for own, one in enumerate(queue.partitions)}
         )
 
-    def describe(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """Return the description of a queue, from :meth:`Queue.describe`, with the numbers of its partitions."""
-        cursors = [self.describe_cursor(cursor) for cursor in shown["cursors"]]
-        return shown | {"partitions": self._renumbered(shown["partitions"]), "cursors": cursors}
-
     def describe_cursor(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Convert the name and the partition numbers in the report on one cursor."""
-        return shown | {"name": self.cursor(shown["name"]), "offsets": self._renumbered(shown["offsets"])}
+        return shown | {"name": self.cursor(shown["name"]), "offsets": self.numbered(shown["offsets"])}
 
     def describe_row(self, shown: dict[str, Any]) -> dict[str, Any]:
         """Convert the partition number in a row, if it has one."""
         own = shown.get("partition")
         return shown if own is None else shown | {"partition": self.partition(own)}
-
-    def _renumbered(self, by_own: Mapping[str, _T]) -> dict[str, _T]:
-        return self.numbered({int(own): value for own, value in by_own.items()})
 
     # --- dead letters, waiting messages, journal files ------------------------------------------------------------
 

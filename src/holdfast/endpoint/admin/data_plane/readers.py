@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from holdfast.core.queues.cursors import HANDLER, OUTBOUND, TooManyReaders
 from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.admin.data_plane.record_stream import Range, RecordStream
-from holdfast.endpoint.admin.inspected import Inspected
+from holdfast.endpoint.admin.inspected import Inspected, describe_queue
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.places import offset_at
 from holdfast.endpoint.admin.routes import UNKNOWN_PATH, Asked, Joined, Refused, number_in, route
@@ -33,7 +33,6 @@ from holdfast.endpoint.admin.shapes.requests import (
     ReadersQuery,
     RecordsQuery,
 )
-from holdfast.endpoint.inspection import describe_queue
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import suggestion
@@ -198,8 +197,7 @@ class DataPlane:
         """Show a queue with its cursors."""
         queue = self._queue(name)
         queues = [one for one in (queue, queue.dead_letters) if one is not None]
-        described = [self._numbers(one).describe(await describe_queue(self._app.engine, one)) for one in queues]
-        return {"v": 1, "queues": described}
+        return {"v": 1, "queues": [await describe_queue(self._app, one) for one in queues]}
 
     @route("GET", "queues/{name}/cursors/{reader}", Place, errors=(404,))
     async def _show_cursor(self, asked: Asked, name: str, reader: str) -> object:

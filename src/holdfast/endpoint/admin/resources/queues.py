@@ -13,7 +13,7 @@ from holdfast.core.queues.cursors import HANDLER, OUTBOUND
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.steering import Loss, Steering
-from holdfast.endpoint.admin.inspected import Inspected
+from holdfast.endpoint.admin.inspected import Inspected, describe_queue
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import asked_partitions, check_one_partition, find_offsets, pass_over, within
@@ -23,7 +23,7 @@ from holdfast.endpoint.admin.shapes.answers import CursorList, Messages, Moved, 
 from holdfast.endpoint.admin.shapes.requests import Page, Peek, Purge, Reset
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.envelopes.attachments import describe_attachments
-from holdfast.endpoint.inspection import ages, describe_queue, oldest
+from holdfast.endpoint.inspection import ages, oldest
 from holdfast.exceptions import counted
 from holdfast.settings import suggestion
 
@@ -63,14 +63,13 @@ class QueueRoutes:
         return await self._described(self._queue(name))
 
     async def _described(self, queue: Queue) -> dict[str, Any]:
-        engine = self._app.engine
-        shown = await describe_queue(engine, queue)
+        shown = await describe_queue(self._app, queue)
         shown["bytes"] = queue.records.bytes_held
-        shown["age"] = await oldest(engine, queue)
+        shown["age"] = await oldest(self._app.engine, queue)
         shown["rate_in"] = self._rates.of_queue(queue)
         for cursor in shown["cursors"]:
-            cursor["rate"] = self._rates.of_cursor(queue, cursor["name"])
-        return self._numbers(queue).describe(shown)
+            cursor["rate"] = self._rates.of_cursor(queue, self._numbers(queue).own_cursor(cursor["name"]) or "")
+        return shown
 
     # --- looking --------------------------------------------------------------------------------------------------
 
