@@ -49,7 +49,8 @@ def follow(link: socket.socket, trust: Trust, partitions: int) -> None:
             until = [trust.until(partition) - now for partition in range(partitions)]
             tell({"trust": until})
         elif line.startswith("want "):
-            trust.want(*map(int, line.split()[1:]))
+            partition, wanted = map(int, line.split()[1:])
+            trust.of(partition).want(wanted)
         elif line == "close\n":
             link.shutdown(socket.SHUT_RDWR)
         else:

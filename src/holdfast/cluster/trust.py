@@ -87,21 +87,11 @@ class Trust:
         for partition in range(len(self._until)):
             self._until[partition] = self._follows[partition] = 0.0
 
-    def remember(self, partition: int, epoch: int, batch: int) -> None:
-        """Remember the last durable batch of a partition, unless a later one is known: the epoch of its store, and its
-        number. The partition's worker calls this before it acknowledges anything in the batch."""
-        if batch >= self._batches[2 * partition + 1]:
-            self._batches[2 * partition], self._batches[2 * partition + 1] = epoch, batch
-
     def batches(self) -> dict[int, tuple[int, int]]:
         """Return the last durable batch of each partition that a worker of this node served."""
         count = len(self._until)
         found = {one: (self._batches[2 * one], self._batches[2 * one + 1]) for one in range(count)}
         return {one: batch for one, batch in found.items() if batch[0]}
-
-    def want(self, partition: int, wanted: int) -> None:
-        """Note how many bytes must be free on the disk before the partition's worker accepts messages; 0: it does."""
-        self._wanted_bytes[partition] = wanted
 
     def wanted_bytes(self, partitions: Iterable[int]) -> int:
         """Return the most that a worker of these partitions noted. Forget what those of the others did."""
@@ -157,9 +147,21 @@ class PartitionTrust:
         """Note that the worker has the log by this claim."""
         self._trust._own[self._partition] = epoch
 
-    def revoke(self) -> None:
-        """End the trust at once. A worker calls this when it has lost its supervisor."""
-        self._trust.set(self._partition, 0.0)
+    def remember(self, epoch: int, batch: int) -> None:
+        """Remember the last durable batch, unless a later one is known: the epoch of the worker's store, and its
+        number. The worker calls this before it acknowledges anything in the batch."""
+        batches, at = self._trust._batches, 2 * self._partition
+        if batch >= batches[at + 1]:
+            batches[at], batches[at + 1] = epoch, batch
+
+    def want(self, wanted: int) -> None:
+        """Note how many bytes must be free on the disk before the worker accepts messages; 0: it does."""
+        self._trust._wanted_bytes[self._partition] = wanted
+
+    @property
+    def clock_offset(self) -> float | None:
+        """The offset of the clock of a worker that starts; None: not known yet."""
+        return self._trust.clock_offset
 
 
 MOST_APART: Final = 10.0

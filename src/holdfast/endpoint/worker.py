@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from holdfast.cluster.trust import PartitionTrust
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.core.states.inbound import DestinationState
 from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.http.exchange import HTTPLimits
-from holdfast.store import IN_MEMORY, Store, Turn, is_kafka, is_remote, is_sql, open_store, shown, store_exists
+from holdfast.store import IN_MEMORY, Store, is_kafka, is_remote, is_sql, open_store, shown, store_exists
 from holdfast.store.address import beside, read_address, with_partition
 
 MOST: Final = 64
@@ -41,14 +42,8 @@ class Worker:
         partitions: How many shared partitions worker 0 has, and how many for sessions; None in worker 0.
         claims: Makes the table of the Identifiers that other workers use, of the number of the store's opening; None
             for a single worker.
-        is_trusted: Whether this process may act now. Otherwise, another node may have taken over its work: it accepts
-            nothing, sends nothing, and answers 503. None: always.
-        turn: When this process may take a store in a log; None: at once.
-        remember: Called with the epoch of its store and the number of each durable batch; None: it is not called.
-        want: Called with the bytes that must be free on the disk of its cache before it accepts messages, at each
-            change; 0: it accepts them. None: it is not called.
-        clock_offset: Returns the offset of :class:`~holdfast.endpoint.engine.clock.Clock` for the clock that all
-            processes with these stores share.
+        trust: Until when this process may act; None: always. At any other time, another node may have taken over its
+            work: it accepts nothing, sends nothing, and answers 503.
     """
 
     number: int
@@ -57,11 +52,12 @@ class Worker:
     is_restart: bool = False
     partitions: tuple[int, int] | None = None
     claims: Callable[[int], IdentifierClaims] | None = None
-    is_trusted: Callable[[], bool] | None = None
-    remember: Callable[[int, int], None] | None = None
-    want: Callable[[int], None] | None = None
-    clock_offset: Callable[[], float | None] = lambda: None
-    turn: Turn | None = None
+    trust: PartitionTrust | None = None
+
+    @property
+    def may_act(self) -> bool:
+        """Whether no other node may have taken over its work."""
+        return self.trust is None or self.trust.is_trusted()
 
     @property
     def is_gateway(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from holdfast.cluster import inspection
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Claim, Enter, Join, Look, Picture, Release, Report, Tell
+from holdfast.cluster.trust import Trust
 from holdfast.core.records import Record
 from holdfast.endpoint.worker import Worker
 
@@ -244,7 +246,9 @@ def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers
 def test_commands_that_take_a_store_read_all_partitions_of_a_cluster(run: Any, cluster: Cluster) -> None:
     async def serve(number: int) -> None:
         app = Destination(cluster.location, partitions=3, queues={"inbox": "7d"})
-        app.settings.worker = Worker(number, 4, is_trusted=lambda: True)
+        trust = Trust(4)
+        trust.set(number, math.inf)
+        app.settings.worker = Worker(number, 4, trust=trust.of(number))
         await app.start()
         engine = app.running.engine
         outbox = engine.protocol.outbound.open(f"to/{number}", "http://127.0.0.1:9/", [(Versions(), False)])

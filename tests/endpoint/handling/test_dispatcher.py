@@ -6,6 +6,7 @@ Covers endpoint/envelopes/fault_replies.py and endpoint/failures.py.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator
 from functools import partial
@@ -31,6 +32,7 @@ from holdfast import (
     SourcePolicy,
     WithAttachments,
 )
+from holdfast.cluster.trust import Trust
 from holdfast.core.faults import addressing_fault, not_understood
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.queues.description import DEAD_LETTERS
@@ -789,16 +791,16 @@ async def test_whatever_a_handler_raises_is_a_readable_dead_letter(serve: Any, k
 # --- in a cluster -----------------------------------------------------------------------------------------------------
 
 
-Distrusted = tuple[Destination, list[bytes], threading.Event]
+Distrusted = tuple[Destination, list[bytes], Trust]
 
 
 @pytest.fixture
 async def distrusted(tmp_path: Path) -> AsyncIterator[Distrusted]:
     """A worker that got two messages, and may not act from when it has called the handler of the first one; the bodies
-    that it has handled, and whether it may act."""
+    that it has handled, and until when it may act."""
     app, seen = Destination(tmp_path, handling=HandlingPolicy(concurrency=1)), list[bytes]()
-    may_act, goes_on = threading.Event(), asyncio.Event()
-    may_act.set()
+    trust, goes_on = Trust(1), asyncio.Event()
+    trust.set(0, math.inf)
 
     @app.on(ACTION)
     async def submit(message: Message) -> None:
@@ -806,24 +808,24 @@ async def distrusted(tmp_path: Path) -> AsyncIterator[Distrusted]:
         await goes_on.wait()
 
     service = Service(app, Listeners(port=0))
-    app.settings.worker = Worker(0, 1, is_trusted=may_act.is_set)
+    app.settings.worker = Worker(0, 1, trust=trust.of(0))
     await service.start()
     await send(service.url, 1, 2)
-    may_act.clear()
+    trust.set(0, 0.0)
     goes_on.set()
     dispatcher = app.running.dispatcher
     assert dispatcher is not None
     await until(lambda: dispatcher._put_off or len(seen) > 1)
-    yield app, seen, may_act
+    yield app, seen, trust
     await service.close()
 
 
 async def test_a_handler_is_called_only_while_this_process_may_act(distrusted: Distrusted) -> None:
     """Otherwise another node may have the partition, and call its own handler."""
-    app, seen, may_act = distrusted
+    app, seen, trust = distrusted
     handling = app.running.engine.protocol.handling
     assert len(seen) == 1 and handling is not None and handling.unhandled == 1
-    may_act.set()
+    trust.set(0, math.inf)
     await until(lambda: len(seen) == 2)
 
 

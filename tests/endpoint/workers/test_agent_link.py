@@ -92,9 +92,9 @@ def test_an_agent_runs_until_its_supervisor_ends_and_its_trust_is_seen_here() ->
     link = AgentLink.start(run, trust)
     select.select([link], [], [], 60)
     assert link.read() == [VIEW]
-    assert (link.is_trusted(0), link.is_trusted(1)) == (False, True)
-    link.revoke()
-    assert not link.is_trusted(1)
+    assert (trust.of(0).is_trusted(), trust.of(1).is_trusted()) == (False, True)
+    link.trust.revoke()
+    assert not trust.of(1).is_trusted()
     link.close()
     assert os.waitstatus_to_exitcode(os.waitpid(link.pid, 0)[1]) == 0
 

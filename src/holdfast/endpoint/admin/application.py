@@ -163,7 +163,7 @@ class Admin:
         if (wrong := self._app.engine.health()) is not None:
             raise Refused(503, wrong.message, wrong.remedy)
         worker = self._app.worker
-        if worker is not None and worker.is_trusted is not None and not worker.is_trusted():
+        if worker is not None and not worker.may_act:
             raise Refused(
                 503, "the lease of this node was not renewed in time, so it accepts nothing", "Check its log."
             )

@@ -152,8 +152,9 @@ class RunningDestination:
         self.queue = next(iter(self.queues.values()))
         self.queue.dead_letters = self.dead_letters
         self.queue.deletion.is_handled = bool(settings.table.handlers)
-        offset = self.worker.clock_offset() if self.worker is not None else None
-        self.engine = Engine(store, self._carry_out, self._store_failed, settings.clock or Clock(offset))
+        self._trust = trust = self.worker.trust if self.worker is not None else None
+        clock = settings.clock or Clock(trust.clock_offset if trust is not None else None)
+        self.engine = Engine(store, self._carry_out, self._store_failed, clock)
         self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
         self.sender = Sender(
             self.engine,
@@ -163,7 +164,7 @@ class RunningDestination:
             http.headers,
             on_transport_error=self._not_reached,
             on_answer=lambda sent: self._unreachable.answered(sent.to),
-            is_trusted=self.worker.is_trusted if self.worker is not None else None,
+            is_trusted=trust.is_trusted if trust is not None else None,
             spooling=settings.envelopes.spooling_replies_in_answers(store.create_content),
         )
         self._unreachable = UnreachableAddresses()
@@ -193,23 +194,23 @@ class RunningDestination:
     async def open(cls, settings: DestinationSettings, incidents: Counter[str]) -> Self:
         """Open the store and recover what it holds; raises what :meth:`holdfast.Destination.start` raises."""
         worker, location = settings.worker, settings.location
-        trusts = None if worker is None else worker.is_trusted
-        if worker is not None and trusts is not None and not trusts() and not is_kafka(location):
+        trust = None if worker is None else worker.trust
+        if worker is not None and not worker.may_act and not is_kafka(location):
             raise StoreLocked(
                 f"worker {worker.number} may not open its store: another node may have taken it over",
                 remedy="It starts again when this node has a new claim on it.",
             )
-        count, is_node = (worker.count, trusts is not None) if worker is not None else (1, False)
+        count, is_node = (worker.count, trust is not None) if worker is not None else (1, False)
         await patiently(lambda: in_thread(lambda: check_stores(location, count, is_node=is_node)))
         if worker is None or is_node:
-            place, turn = (location, None) if worker is None else (worker.store_of(location), worker.turn)
+            place, turn = (location, None) if worker is None else (worker.store_of(location), trust)
             store = await open_off_loop(place, turn)
         else:
             store = await open_after_orphans(worker.store_of(location))
-        if worker is not None and worker.remember is not None and isinstance(store, Counted):
-            store.call_with_batches(worker.remember)
-        if worker is not None and worker.want is not None and isinstance(store, Cached):
-            store.call_with_wanted_bytes(worker.want)
+        if trust is not None and isinstance(store, Counted):
+            store.call_with_batches(trust.remember)
+        if trust is not None and isinstance(store, Cached):
+            store.call_with_wanted_bytes(trust.want)
         # Undone in the opposite order if the start fails, or is cancelled.
         async with contextlib.AsyncExitStack() as on_error:
             on_error.callback(close_after_error, store)
@@ -244,7 +245,7 @@ class RunningDestination:
                 table.reply_actions,
                 self._envelopes,
                 self._envelopes.tracing,
-                self.worker.is_trusted if self.worker is not None else None,
+                self._trust.is_trusted if self._trust is not None else None,
             )
             handling.start(self.engine.clock())
         # Before the first turn: forwarders need their outboxes before anything is sent.

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.cluster.trust import PartitionTrust, Trust
+from holdfast.cluster.trust import Trust
 from holdfast.cluster.view import View
 
 MOST_BYTES: Final = 1024 * 1024
@@ -42,7 +42,7 @@ class AgentLink:
     def __init__(self, pid: int, link: socket.socket, trust: Trust) -> None:
         self.pid = pid
         self._link = link
-        self._trust = trust
+        self.trust = trust
         self._received = b""
 
     @classmethod
@@ -130,30 +130,6 @@ class AgentLink:
     def close(self) -> None:
         """Close this process's copy of the link. Each worker does, so that its end shows the supervisor's."""
         self._link.close()
-
-    def is_trusted(self, number: int) -> bool:
-        """Whether a worker may act now. Called in its process."""
-        return self._trust.of(number).is_trusted()
-
-    def clock_offset(self) -> float | None:
-        """Return the offset of the clock of each worker that starts. Called in its process."""
-        return self._trust.clock_offset
-
-    def turn(self, number: int) -> PartitionTrust:
-        """Return when a worker may take its log from another owner. Used in its process."""
-        return self._trust.of(number)
-
-    def remember(self, number: int, epoch: int, batch: int) -> None:
-        """Remember a worker's last durable batch. Called in its process."""
-        self._trust.remember(number, epoch, batch)
-
-    def want(self, number: int, wanted: int) -> None:
-        """Note how many bytes must be free before a worker accepts messages. Called in its process."""
-        self._trust.want(number, wanted)
-
-    def revoke(self) -> None:
-        """Let no worker of this node act any longer. Called in any of its processes."""
-        self._trust.revoke()
 
 
 def urls_of_others(view: View) -> dict[int, str]:

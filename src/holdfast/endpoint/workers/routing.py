@@ -228,7 +228,7 @@ class Neighbours:
 
     def handle(self, exchange: Exchange) -> None:
         """Answer one HTTP request of a peer, or relay it to its owner."""
-        if not self._may_act:
+        if not self._worker.may_act:
             put_off(exchange, self._place.placements.now)
             return
         if exchange.is_passed_on:
@@ -259,11 +259,6 @@ class Neighbours:
             self._relay(exchange, self._number)
         else:
             self._app.reception.handle(exchange)
-
-    @property
-    def _may_act(self) -> bool:
-        """Whether no other node may have taken over the work of this worker."""
-        return self._worker.is_trusted is None or self._worker.is_trusted()
 
     def _is_here(self, owner: int) -> bool:
         """Whether this worker is the owner. In WS-RM 2003/03 a peer's server makes the Identifier, and that server may
@@ -498,7 +493,7 @@ class Neighbours:
     def _take(self, exchange: Exchange) -> None:
         """Process a request of another process: on this worker's Unix socket, or on a connection of its node."""
         what, _, name = exchange.request.target.removeprefix("/").partition("/")
-        if not (self._may_act or (what == "admin" and name in OF_THE_PROCESS)):
+        if not (self._worker.may_act or (what == "admin" and name in OF_THE_PROCESS)):
             exchange.respond(MISDIRECTED)
             return
         stamp = exchange.request.headers.get(_STAMP)
@@ -543,7 +538,7 @@ class Neighbours:
 
     def _take_framed(self, exchange: Exchange) -> None:
         """Process a message that another node passes on in a frame."""
-        if self._may_act:
+        if self._worker.may_act:
             limits = self._app.reception.envelopes.limits
             self._handle(TicketExchange(exchange, self._answers), decode_request(exchange.request.body, limits))
         else:

@@ -343,7 +343,7 @@ class Supervisor:
         )
         post = Post(place, theirs, self._directory.path, self._messages, self._admin, lambda: self._hang_ups)
         if self._agent is not None:
-            post.nodes, post.revoke = self._nodes, self._agent.revoke
+            post.nodes, post.revoke = self._nodes, self._agent.trust.revoke
         return post
 
     def _worker(self, process: _Process) -> Worker:
@@ -354,9 +354,7 @@ class Supervisor:
         if agent is not None:
             # Any node may be the first to open the store of any worker, so the stores have nothing in common: readers
             # that read the queues of all workers as one find an epoch for all of them together.
-            trusted = partial(agent.is_trusted, number)
-            noted = partial(agent.remember, number), partial(agent.want, number), agent.clock_offset, agent.turn(number)
-            return Worker(number, self._count, {}, is_restart, None, claims, trusted, *noted)
+            return Worker(number, self._count, {}, is_restart, claims=claims, trust=agent.trust.of(number))
         epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
         first = tuple(partitions) if partitions is not None and number else None
         return Worker(number, self._count, epochs, is_restart=is_restart, partitions=first, claims=claims)
@@ -371,7 +369,7 @@ class Supervisor:
             views = self._agent.read()
         except AgentEnded as ended:
             # First: the lease may be another node's by now.
-            self._agent.revoke()
+            self._agent.trust.revoke()
             if not self._is_ending and self._end_at is None:
                 log.error("cluster.node_ended", reason=ended.problem, remedy=ended.remedy)
                 self._code = 1
