@@ -82,6 +82,13 @@ Outcome = Response | TransportError
 Done = Callable[[Outcome], None]
 """Called once, in the event loop's thread, with the outcome of a request."""
 
+
+def one_outcome() -> tuple[asyncio.Future[Outcome], Done]:
+    """Return a future for the outcome of one request, and the call that sets it, also after its waiter has gone."""
+    outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    return outcome, lambda told: None if outcome.done() else outcome.set_result(told)
+
+
 Switch = Callable[[Response], asyncio.Protocol | None]
 """Returns the protocol that has a connection after this answer; None: HTTP."""
 

@@ -19,7 +19,7 @@ from holdfast.endpoint.workers.passage import PATIENCE
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.request_freshness import RequestStamps
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, TransportError
+from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, TransportError, one_outcome
 
 PROBE_SECONDS: Final = 5.0
 """Seconds after which a node that does not answer a probe cannot be reached."""
@@ -137,8 +137,7 @@ class WorkerClient:
         if not url:
             await self.connect_here(number, protocol)
             return
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        done: Done = lambda told: None if answer.done() else answer.set_result(told)  # noqa: E731
+        answer, done = one_outcome()
         stream = SealedTransport(protocol, lambda _reason: None, f"{url}/{number}")
         self._request_there(f"{url}/-/{SEALED}/{number}", "POST", b"", done, stream=stream)
         outcome = await answer
@@ -200,9 +199,9 @@ class WorkerClient:
         Raises:
             TransportError: The worker does not answer.
         """
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        answer, done = one_outcome()
         place = self.place_of(number)
-        self.request(number, method, path, body, lambda told: None if answer.done() else answer.set_result(told))
+        self.request(number, method, path, body, done)
         # The old place may hold the request for as long as PATIENCE.
         while not (await asyncio.wait({answer}, timeout=LOOK_SECONDS))[0]:
             if self.place_of(number) not in (None, place):
@@ -214,8 +213,7 @@ class WorkerClient:
 
     async def probe(self, url: str) -> str:
         """Return why the node at a URL cannot be reached; "" if it answers and proves that it is one of the cluster."""
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        done: Done = lambda told: None if answer.done() else answer.set_result(told)  # noqa: E731
+        answer, done = one_outcome()
         self._request_there(f"{url}/-", "GET", b"", done)
         try:
             async with asyncio.timeout(PROBE_SECONDS):

@@ -16,7 +16,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.connection import Call
 from holdfast.http.client.pool import Pool, PoolLimits
 from holdfast.http.client.proxies import Proxy
-from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, Switch, TransportError
+from holdfast.http.outcome import AnswerSpooling, Done, Response, Streamed, Switch, TransportError, one_outcome
 from holdfast.http.reasons import TRUST_SETTINGS
 from holdfast.http.urls import Origin, check_field, parse_url
 
@@ -129,8 +129,8 @@ class HTTPClient:
         Raises:
             TransportError: as :meth:`request` tells it.
         """
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.request(method, url, body, headers, lambda told: None if answer.done() else answer.set_result(told))
+        answer, done = one_outcome()
+        self.request(method, url, body, headers, done)
         outcome = await answer
         if isinstance(outcome, TransportError):
             raise outcome
