@@ -14,7 +14,7 @@ from pymysql.connections import Connection
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import address, is_sql, open_store, shown, store_exists
-from holdfast.store.address import DEFAULT_PATIENCE, beside, read_address
+from holdfast.store.address import DEFAULT_PATIENCE, read_address, store_of_part
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_a_path_is_shown_as_it_is():
 
 
 def test_the_url_of_a_related_space_keeps_all_other_parts():
-    made = beside("postgresql://me:word@h/d?host=/run/x&space=orders&sslmode=require", "worker-2")
+    made = store_of_part("postgresql://me:word@h/d?host=/run/x&space=orders&sslmode=require", 2)
     assert read_address(made).space == "orders/worker-2"
     assert read_address(made).url == "postgresql+psycopg://me:word@h/d?host=/run/x&sslmode=require"
-    assert read_address(beside("mysql://h/d", "worker-1")).space == "default/worker-1"
+    assert read_address(store_of_part("mysql://h/d", 1)).space == "default/worker-1"
 
 
 @pytest.mark.parametrize("mode", ["verify", "", "Require"])

@@ -23,7 +23,7 @@ from holdfast.core.sinks.parts import STAGING
 from holdfast.core.states.inbound import DestinationState
 from holdfast.exceptions import StoreDamaged, StoreMissing, clause
 from holdfast.store import Store, open_store
-from holdfast.store.address import beside, is_kafka, with_partition
+from holdfast.store.address import store_of_part
 
 MOST_PROBLEMS: Final = 100
 """Problems of one partition that are reported."""
@@ -64,7 +64,7 @@ def check_contents(location: str, partition: int) -> Contents:
         StoreError: The store cannot be read.
     """
     try:
-        store = open_store(_place(location, partition), read_only=True)
+        store = open_store(store_of_part(location, partition), read_only=True)
     except StoreMissing:
         return Contents()  # it was never served
     try:
@@ -112,12 +112,6 @@ def _has_messages(snapshot: Snapshot, queue: str) -> bool:
     """Whether the records of a queue are messages in the form in which they came: staged rows are in blocks."""
     is_other = queue == DEAD_LETTERS or queue.startswith((ASIDE, f"{STAGING}/"))
     return not is_other and snapshot.queues.get(queue, {}).get("kind") not in (OUTBOX, DEAD_LETTERS)
-
-
-def _place(location: str, partition: int) -> str:
-    if partition == 0:
-        return location
-    return with_partition(location, partition) if is_kafka(location) else beside(location, f"worker-{partition}")
 
 
 def _cursors(snapshot: Snapshot, partition: int, found: Contents) -> None:

@@ -278,7 +278,7 @@ Answer = Entered | Picture | Mapping[int, int] | int | bool | None
 
 
 def space_of(space: str, partition: int) -> str:
-    """Return the space of a partition's store, as ``endpoint.worker`` names it."""
+    """Return the space of a partition's store, as ``store_of_part`` names it."""
     return space if partition == 0 else f"{space}/worker-{partition}"
 
 

@@ -20,8 +20,8 @@ from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.core.states.inbound import DestinationState
 from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.http.exchange import HTTPLimits
-from holdfast.store import IN_MEMORY, Store, is_kafka, is_remote, is_sql, open_store, shown, store_exists
-from holdfast.store.address import beside, read_address, with_partition
+from holdfast.store import IN_MEMORY, Store, is_remote, is_sql, open_store, shown, store_exists
+from holdfast.store.address import read_address, store_of_part
 
 MOST: Final = 64
 """Workers of one server; an Identifier has room for 4096."""
@@ -215,12 +215,9 @@ def _last_store(location: str | Path, least: int) -> int:
 
 
 def _place(location: str | Path, number: int) -> str | Path:
-    if location == IN_MEMORY or number == 0:
-        return location
-    if is_kafka(location):
-        return with_partition(str(location), number)
-    name = f"worker-{number}"
-    return beside(str(location), name) if is_sql(location) else Path(location) / name
+    if is_remote(location):
+        return store_of_part(str(location), number)
+    return location if location == IN_MEMORY or number == 0 else Path(location) / f"worker-{number}"
 
 
 def _part(most: int, count: int) -> int:

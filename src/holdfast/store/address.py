@@ -241,24 +241,24 @@ def _check_ports(rest: str, options: list[tuple[str, str]], text: str) -> None:
             )
 
 
-def beside(location: str, name: str) -> str:
-    """Return the URL of another space in the same database, named after the space of this URL: ``orders/name``."""
-    space = f"{read_address(location).space}/{name}"
-    rest, _, query = location.partition("?")
-    options = [(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != "space"]
-    return f"{rest}?{urlencode([*options, ('space', space)], safe='/:')}"
-
-
 def with_password_file(location: str, file: str) -> str:
     """Return the URL of a database with the file that contains the password."""
     return f"{location}{'&' if '?' in location else '?'}{urlencode({'password_file': os.path.abspath(file)}, safe='/')}"
 
 
-def with_partition(location: str, partition: int) -> str:
-    """Return the URL of another partition's log in the same topic."""
+def store_of_part(location: str, number: int) -> str:
+    """Return the URL of the store of a worker, or of a cluster partition; the location is that of number 0.
+
+    In a database it is another space, ``SPACE/worker-NUMBER``; in Kafka, another partition of the topic.
+    """
+    if number == 0:
+        return location
+    own = "partition", str(number)
+    if not is_kafka(location):
+        own = "space", f"{read_address(location).space}/worker-{number}"
     rest, _, query = location.partition("?")
-    options = [(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != "partition"]
-    return f"{rest}?{urlencode([*options, ('partition', str(partition))], safe='/:')}"
+    options = [(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != own[0]]
+    return f"{rest}?{urlencode([*options, own], safe='/:')}"
 
 
 def _last(options: list[tuple[str, str]], name: str, default: str) -> str:

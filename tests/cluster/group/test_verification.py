@@ -15,7 +15,7 @@ from holdfast.cluster.group.verification import verify_cluster
 from holdfast.core.records import Batch, Record
 from holdfast.core.states.inbound import DestinationState
 from holdfast.store import directory
-from holdfast.store.address import with_partition
+from holdfast.store.address import store_of_part
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.frames import Claim, encode_claim
 from holdfast.store.kafka.store import KafkaStore, open_without_log
@@ -40,7 +40,7 @@ def test_a_cluster_is_checked_while_its_stores_are_open(kafka_nodes: Callable[[i
     location = kafka_nodes(1).new_url(tmp_path / "cache", partitions=3)
     address = read_kafka_address(location)
     nodes = SharedTopic(address, group_of(address))
-    stores = [KafkaStore(with_partition(location, partition)) for partition in range(2)]
+    stores = [KafkaStore(store_of_part(location, partition)) for partition in range(2)]
     nodes.open(creates=True)
     log = KafkaLog(replace(address, partition=1))
     try:
@@ -61,7 +61,7 @@ def test_a_cluster_is_checked_while_its_stores_are_open(kafka_nodes: Callable[[i
         (problem,) = verify_cluster(location).problems
         assert problem.startswith("The log at cluster partition 1: record ") and "claims epoch 9" in problem
         stores[0].close()
-        place = read_kafka_address(with_partition(location, 0)).place
+        place = read_kafka_address(location).place
         assert verify_cluster(location, reads_all=True).caches == 1
         engine = open_without_log(place / directory.ENGINE, place, compacts=True)
         engine.put(name_key(SEQUENCE, "urn:s"), encode_state(sequence(9)))
