@@ -98,23 +98,20 @@ def test_a_forgotten_deadline_is_never_due_and_none_wants_nothing() -> None:
     assert deadlines.due(10.0) == []
 
 
-def test_a_loaded_partition_brings_its_sequences_and_those_that_answer_them() -> None:
+def test_a_sequence_lives_with_the_partition_of_its_messages() -> None:
     endpoint = Endpoint()
     first = endpoint.create(offer=Offer("urn:offered", ANONYMOUS_EPR))
     second = endpoint.create("urn:other")
     endpoint.request(first, 1)
     endpoint.reply(1)
     endpoint.send(second, 2)
-    loaded = endpoint.store.load_partition("inbox", 0)
-    assert set(loaded.sequences) == {first, second}
+    loaded, replies = endpoint.store.load(), (replies_queue("urn:offered"), 0)
+    (source,) = loaded.sequences.keys() - {first, second}
+    assert loaded.homes == {first: ("inbox", 0), second: ("inbox", 0), source: replies}
     assert loaded.sequences[first]["offered"] == "urn:offered"
     assert loaded.held == {second: [2]}
-    replies = endpoint.store.load_partition(replies_queue("urn:offered"), 0)
-    (source,) = replies.sequences.values()
-    assert (source["role"], source["identifier"]) == ("source", "urn:offered")
-    assert replies.bounds == {(replies_queue("urn:offered"), 0): (0, 1)}
-    everything = endpoint.store.load()
-    assert {**loaded.sequences, **replies.sequences} == everything.sequences
+    assert loaded.sequences[source]["identifier"] == "urn:offered"
+    assert loaded.bounds[replies] == (0, 1)
 
 
 def test_where_a_sequence_of_an_older_store_lives_is_said_when_it_is_recovered() -> None:

@@ -302,35 +302,9 @@ def test_staged_rows_become_records_among_others_wherever_they_go(opened, record
         assert store.read("other", 3, 0, 9) == [(0, replace(full, message_number=300, **named)), (1, third)]
 
 
-def test_one_partition_is_loaded_with_all_that_lives_with_it_and_nothing_else(opened, record):
-    opened.store.commit(
-        Batch(
-            queues={"q": {"partitions": 300}, "qq": {"partitions": 1}},
-            appends=[("q", 1, 0, record(1)), ("q", 1, 1, record(2)), ("q", 256, 0, record(1)), ("qq", 1, 0, record(1))],
-            holds=[("urn:s1", 5, record(5)), ("urn:s1", 4, record(4)), ("urn:s2", 9, record(9))],
-            sequences={f"urn:s{n}": {"n": n} for n in range(1, 6)},
-            cursors={("q", 1, "a"): {"o": 1}, ("q", 1, "own/x"): {"o": 2}, ("q", 256, "a"): {"o": 3}},
-            trims={("q", 1): 1},
-            homes={"urn:s1": ("q", 1), "urn:s2": ("q", 256), "urn:s3": ("q", 1), "urn:s4": ("qq", 1)},
-        )
-    )
-    for again in (False, True):
-        store = opened.reopen() if again else opened.store
-        assert store.load_partition("q", 1) == Snapshot(
-            queues={"q": {"partitions": 300}},
-            bounds={("q", 1): (1, 2)},
-            sequences={"urn:s1": {"n": 1}, "urn:s3": {"n": 3}},
-            cursors={("q", 1, "a"): {"o": 1}, ("q", 1, "own/x"): {"o": 2}},
-            held={"urn:s1": [4, 5]},
-            homes={"urn:s1": ("q", 1), "urn:s3": ("q", 1)},
-        )
-        assert store.load_partition("q", 2) == Snapshot(queues={"q": {"partitions": 300}})
-        assert store.load_partition("none", 0) == Snapshot()
-
-
 def test_a_sequence_lives_with_one_partition_until_it_moves_or_is_forgotten(opened):
     def living(store, partition):
-        return list(store.load_partition("q", partition).sequences)
+        return [name for name, home in store.load().homes.items() if home == ("q", partition)]
 
     opened.store.commit(Batch(sequences={"urn:s": {"n": 1}, "urn:t": {"n": 1}}, homes={"urn:s": ("q", 0)}))
     opened.store.commit(Batch(sequences={"urn:s": {"n": 2}}))

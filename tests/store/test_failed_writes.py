@@ -190,7 +190,6 @@ def test_a_failed_write_shows_no_part_of_it_and_reports_an_unknown_outcome(
     assert store.read("q", 0, 0, 99) == before.read("q", 0, 0, 99), "what is only trimmed is there until it is swept"
     for call in (
         store.load,
-        lambda: store.load_partition("q", 0),
         lambda: store.held("urn:s", [21]),
         lambda: store.read("gone", 0, 0, 9),
         lambda: store.read("anew", 0, 0, 9),

@@ -46,18 +46,6 @@ class Model:
         bounds = {where: (min(content.records[where], default=end), end) for where, end in content.ends.items()}
         return Snapshot(content.queues, bounds, content.sequences, content.cursors, held, content.homes)
 
-    def load_partition(self, *where: Any) -> Snapshot:
-        whole = self.load()
-        living = [name for name, home in whole.homes.items() if home == where and name in whole.sequences]
-        return Snapshot(
-            {name: state for name, state in whole.queues.items() if name == where[0]},
-            {place: bounds for place, bounds in whole.bounds.items() if place == where},
-            {name: whole.sequences[name] for name in living},
-            {key: state for key, state in whole.cursors.items() if key[:2] == where},
-            {name: whole.held[name] for name in living if name in whole.held},
-            dict.fromkeys(living, where),
-        )
-
     def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
         records = self.content.records.get((queue, partition), {})
         return [(offset, record) for offset, record in sorted(records.items()) if start <= offset < end]

@@ -59,15 +59,6 @@ class Store(Protocol):
         """Load everything except the records, as of the last durable batch. Called once, after opening."""
         ...
 
-    def load_partition(self, queue: str, partition: int) -> Snapshot:
-        """Load the content of one partition.
-
-        Its queue's description, its bounds, its cursors, and the Sequences assigned to it (``Batch.homes``) with their
-        held numbers; an empty snapshot for an unknown partition. The cost should not grow with the rest of the store.
-        Called while no commit is in progress.
-        """
-        ...
-
     def commit(self, batch: Batch) -> None:
         """Apply the batch atomically; it is durable when this returns.
 

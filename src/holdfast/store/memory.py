@@ -70,18 +70,6 @@ class MemoryStore(Reads):
             homes=dict(self._homes),
         )
 
-    def load_partition(self, queue: str, partition: int) -> Snapshot:
-        whole, where = self.load(), (queue, partition)
-        living = {name for name, home in whole.homes.items() if home == where and name in whole.sequences}
-        return Snapshot(
-            queues={name: state for name, state in whole.queues.items() if name == queue},
-            bounds={place: bounds for place, bounds in whole.bounds.items() if place == where},
-            sequences={name: state for name, state in whole.sequences.items() if name in living},
-            cursors={key: state for key, state in whole.cursors.items() if key[:2] == where},
-            held={name: numbers for name, numbers in whole.held.items() if name in living},
-            homes={name: where for name in whole.homes if name in living},
-        )
-
     def commit(self, batch: Batch) -> None:
         if self._failure is not None:
             raise StoreFailed(

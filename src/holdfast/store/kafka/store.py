@@ -446,10 +446,6 @@ class KafkaStore(RocksDBStore):
         with self._explaining_damage():
             return super().load()
 
-    def load_partition(self, queue: str, partition: int) -> Snapshot:
-        with self._explaining_damage():
-            return super().load_partition(queue, partition)
-
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, bytes]]:

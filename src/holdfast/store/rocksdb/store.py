@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from rocksdict import AccessType, WriteBatch
 
-from holdfast.core.records import Batch, Record, Snapshot, State
+from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import (
     FREE_SPACE,
     HoldfastError,
@@ -140,32 +140,6 @@ class RocksDBStore(Reads):
         snapshot.homes = dict(content.homes)
         snapshot.held = {sequence: sorted(numbers) for sequence, numbers in content.held.items()}
         return snapshot
-
-    def load_partition(self, queue: str, partition: int) -> Snapshot:
-        self._require_certainty()
-        where, snapshot = (queue, partition), Snapshot()
-        if (description := self._state(layout.name_key(layout.QUEUE, queue))) is not None:
-            snapshot.queues[queue] = description
-        if (bounds := self.content.bounds_of(where)) is not None:
-            snapshot.bounds[where] = bounds
-        prefix = layout.partition_key(layout.CURSOR, *where)
-        for name in self.content.cursors_of(where):
-            if (state := self._state(prefix + name.encode())) is not None:
-                snapshot.cursors[*where, name] = state
-        prefix = layout.partition_key(layout.HOME, *where)
-        for key, _ in self.scan(prefix, values=False):
-            sequence = key[len(prefix) :].decode()
-            if (state := self._state(layout.name_key(layout.SEQUENCE, sequence))) is not None:
-                snapshot.homes[sequence] = where
-                snapshot.sequences[sequence] = state
-                if numbers := self.content.held_of(sequence):
-                    snapshot.held[sequence] = sorted(numbers)
-        return snapshot
-
-    def _state(self, key: bytes) -> State | None:
-        with self._reading():
-            data = cast("bytes | None", self._db.get(key))
-        return None if data is None else decode_state(data)
 
     def commit(self, batch: Batch) -> None:
         if self._failure is not None:

@@ -10,7 +10,7 @@ from holdfast.store.plan import Where
 from holdfast.store.records import decode_state
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.fence import WENT_BACK
-from holdfast.store.sql.schema import key_of, signed, unsigned
+from holdfast.store.sql.schema import unsigned
 
 
 def find_content(connection: Connection, space: int, serial: int) -> tuple[dict[Where | str, int], Content[int]]:
@@ -88,30 +88,4 @@ def snapshot_of(connection: Connection, space: int, content: Content[int]) -> Sn
     ):
         key = (bytes(queue).decode(), unsigned(number), bytes(name).decode())
         snapshot.cursors[key] = decode_state(bytes(state))
-    return snapshot
-
-
-def partition_of(connection: Connection, space: int, content: Content[int], where: Where) -> Snapshot:
-    """Return everything that belongs to one partition."""
-    (queue, partition), snapshot = where, Snapshot()
-    if (bounds := content.bounds_of(where)) is not None:
-        snapshot.bounds[where] = bounds
-    key, number = key_of(queue), signed(partition)
-    queues, cursors, homes, sequences = schema.queues, schema.cursors, schema.homes, schema.sequences
-    state = connection.scalar(select(queues.c.state).where(queues.c.space == space, queues.c.name_key == key))
-    if state is not None:
-        snapshot.queues[queue] = decode_state(bytes(state))
-    there = (cursors.c.space == space, cursors.c.queue_key == key, cursors.c.number == number)
-    for name, saved in connection.execute(select(cursors.c.name, cursors.c.state).where(*there)):
-        snapshot.cursors[queue, partition, bytes(name).decode()] = decode_state(bytes(saved))
-    there = (homes.c.space == space, homes.c.queue_key == key, homes.c.number == number)
-    living = select(sequences.c.name, sequences.c.state).join_from(
-        homes, sequences, (sequences.c.space == homes.c.space) & (sequences.c.name_key == homes.c.name_key)
-    )
-    for name, saved in connection.execute(living.where(*there)):
-        sequence = bytes(name).decode()
-        snapshot.homes[sequence] = where
-        snapshot.sequences[sequence] = decode_state(bytes(saved))
-        if numbers := content.held_of(sequence):
-            snapshot.held[sequence] = sorted(numbers)
     return snapshot

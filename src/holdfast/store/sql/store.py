@@ -43,7 +43,7 @@ from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.sql import fence as sql_fence
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import EnqueuedRecord, SQLChanges
-from holdfast.store.sql.content import find_content, partition_of, snapshot_of
+from holdfast.store.sql.content import find_content, snapshot_of
 from holdfast.store.sql.contents import SQLContents
 from holdfast.store.sql.dialects import Fenced, dialect_of, explained, may_pass, said
 from holdfast.store.sql.records import StoredRecords
@@ -284,14 +284,6 @@ class SQLStore(Reads):
             if self._is_read_only:
                 self._find_content(connection)
             return snapshot_of(connection, self.space, self.content)
-
-    def load_partition(self, queue: str, partition: int) -> Snapshot:
-        self._require_certainty()
-        return self._trying(lambda: self._load_partition((queue, partition)))
-
-    def _load_partition(self, where: Where) -> Snapshot:
-        with self._snapshot() as connection:
-            return partition_of(connection, self.space, self.content, where)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
