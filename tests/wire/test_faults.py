@@ -11,6 +11,7 @@ from holdfast.core.faults import addressing_code, addressing_fault
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError
+from holdfast.wire.faults import action_of_fault
 
 S11 = "http://schemas.xmlsoap.org/soap/envelope/"
 S12 = "http://www.w3.org/2003/05/soap-envelope"
@@ -227,7 +228,7 @@ def test_a_sequence_fault_without_a_code_does_not_hide_the_fault() -> None:
     ],
 )
 def test_the_action_of_a_fault_is_that_of_its_version(versions: Versions, fault: Fault, action: str) -> None:
-    assert wire.fault_action(versions, fault) == action
+    assert action_of_fault(versions.rm, versions.addressing, fault) == action
 
 
 def written(fault: Fault, soap: SOAP, rm: RM | None = RM.V1_1, names: tuple[str, ...] = ()) -> bytes:

@@ -45,6 +45,7 @@ from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
 from holdfast.wire.decoding.envelopes import decode_any
 from holdfast.wire.decoding.fast import decode_usual
+from holdfast.wire.faults import action_of_fault
 from holdfast.wire.names import ANONYMOUS_URI, actions
 
 # --- what envelopes are made of --------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ def envelopes(draw: st.DrawFn) -> Envelope:
             envelope.sequence = None  # the header beside a message of a Sequence is said by `terminates`
     else:
         envelope.fault = draw(faults(versions))
-        envelope.action = wire.fault_action(versions, envelope.fault)
+        envelope.action = action_of_fault(versions.rm, versions.addressing, envelope.fault)
     return envelope
 
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 from holdfast.config.values import Unfit, host_of, told_value
 from holdfast.endpoint.arguments import check_url
+from holdfast.endpoint.sending.policies import EVERY, fits
 from holdfast.exceptions import ConfigurationError
 
-EVERY = "*"
 NAME, ACTION = "name:", "action:"
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?::(?P<port>\d{1,5}))?")
 
@@ -56,10 +56,10 @@ def nearness(pattern: str, address: str, name: str = "", actions: Collection[str
     if pattern == EVERY:
         return (0, 0)
     if pattern.startswith(NAME):
-        return (5, len(pattern)) if name and _begins(pattern.removeprefix(NAME), name) else None
+        return (5, len(pattern)) if name and fits(pattern.removeprefix(NAME), name) else None
     if pattern.startswith(ACTION):
         wanted = pattern.removeprefix(ACTION)
-        return (4, len(pattern)) if actions and all(_begins(wanted, action) for action in actions) else None
+        return (4, len(pattern)) if actions and all(fits(wanted, action) for action in actions) else None
     if "://" in pattern:
         if not pattern.endswith("*"):
             return (3, 0) if pattern == address else None
@@ -71,7 +71,3 @@ def nearness(pattern: str, address: str, name: str = "", actions: Collection[str
     if found["name"].strip("[]").lower() != host or found["port"] not in (None, str(port)):
         return None
     return (1, 1 if found["port"] else 0)
-
-
-def _begins(pattern: str, text: str) -> bool:
-    return text.startswith(pattern[:-1]) if pattern.endswith(EVERY) else text == pattern

@@ -24,7 +24,6 @@ from holdfast.wire.encoding.outgoing import (
     check_text,
     known_contents,
 )
-from holdfast.wire.faults import fault_action
 from holdfast.wire.http import content_type, http_headers, soap_of_content_type
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import actions
@@ -50,7 +49,6 @@ __all__ = [
     "control_action",
     "decode",
     "encode",
-    "fault_action",
     "http_headers",
     "known_contents",
     "pack",

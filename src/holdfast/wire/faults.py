@@ -17,7 +17,7 @@ from holdfast.core.faults import (
 )
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, MC_NS, Fault
 from holdfast.core.origin import without_secrets
-from holdfast.core.versions import RM, SOAP, Addressing, Versions
+from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.exceptions import SEQUENCE_FAULTS
 from holdfast.wire import text
 from holdfast.wire.dialects.dialect import Dialect
@@ -161,13 +161,8 @@ def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, ma
 # --- writing; the prefixes s, wsa and wsrm must be in scope ----------------------------------------------------------
 
 
-def fault_action(versions: Versions, fault: Fault) -> str:
-    """Return the wsa:Action of a fault (WS-RM 4; WS-Addressing 2005/08 SOAP binding section 6)."""
-    return action_of_fault(versions.rm, versions.addressing, fault)
-
-
 def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
-    """Return the same for a message without WS-RM."""
+    """Return the wsa:Action of a fault (WS-RM 4; WS-Addressing 2005/08 SOAP binding section 6)."""
     # WS-RM 1.1 has one action for all its faults; 1.0 has none, and takes WS-Addressing's.
     if fault.is_rm and rm in RM_FAULT_ACTIONS:
         return RM_FAULT_ACTIONS[rm]

@@ -30,7 +30,7 @@ def test_a_message_that_arrived_after_an_empty_answer_shows_that_early_ones_stay
     answered = entry()
     answered.answered = True
     one.arrived(answered, 1.5)
-    assert one.early is Early.TAKES
+    assert one.window.early is Early.TAKES
 
 
 def test_a_drop_counts_once_and_not_behind_a_loss() -> None:
@@ -38,11 +38,11 @@ def test_a_drop_counts_once_and_not_behind_a_loss() -> None:
     dropped = entry(behind=1)
     one.dropped(dropped, 2.0)
     one.dropped(dropped, 2.0)
-    assert (dropped.drops, one.early, one.size) == (1, Early.DROPS, 4)
+    assert (dropped.drops, one.window.early, one.size) == (1, Early.DROPS, 4)
     other = pace()
     other.arrived_again(3, entry(attempts=2))
     other.dropped(entry(behind=2), 2.0)
-    assert (other.early, other.size) == (Early.UNKNOWN, 8)
+    assert (other.window.early, other.size) == (Early.UNKNOWN, 8)
 
 
 def test_lost_messages_leave_no_faster_than_the_halved_window_allows() -> None:

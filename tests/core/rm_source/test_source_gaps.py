@@ -136,7 +136,7 @@ def test_a_request_whose_reply_is_being_stored_was_not_dropped() -> None:
         source.waiting.replying.add(number)
         source.transmissions.answered(number, 1.01, in_answers=True)
         source.replied(number, 1.02)
-    assert (source.pace.early, source.pace.size) == (Early.UNKNOWN, window + 3)
+    assert (source.pace.window.early, source.pace.size) == (Early.UNKNOWN, window + 3)
     assert source.numbers_to_send(1.02, EVERY_RECORD) == [5, 6, 7, 8]
 
 
@@ -174,7 +174,7 @@ def test_a_gap_that_a_loss_made_counts_as_no_race() -> None:
     assert transmit(source, 2.5) == [1]
     acknowledge(source, 1, 2.6)
     transmit(source, 2.6)
-    assert source.pace.early is Early.UNKNOWN
+    assert source.pace.window.early is Early.UNKNOWN
 
 
 def test_an_acknowledgement_above_a_gap_shows_that_early_messages_are_taken() -> None:
@@ -182,7 +182,7 @@ def test_an_acknowledgement_above_a_gap_shows_that_early_messages_are_taken() ->
     transmit(source, 1.02)
     ack = SequenceAcknowledgement("urn:sequence", ((1, 1), (3, 3)))
     source.receive_acknowledgement(ack, 1.03)
-    assert source.pace.early is Early.TAKES
+    assert source.pace.window.early is Early.TAKES
     source.transmissions.answered(2, 1.04, in_answers=True)
     assert 2 not in transmit(source, 1.04)
 
@@ -193,7 +193,7 @@ def test_a_late_acknowledgement_of_an_empty_answer_shows_that_early_ones_stay() 
     source.transmissions.answered(1, 1.01, in_answers=True)
     source.transmissions.answered(2, 1.01, in_answers=True)
     acknowledge(source, 3, 1.02)
-    assert source.pace.early is Early.TAKES
+    assert source.pace.window.early is Early.TAKES
     source.transmissions.answered(4, 1.03, in_answers=True)
     assert 4 not in transmit(source, 1.03), "it may be acknowledged later, too"
 

@@ -332,4 +332,4 @@ def test_whoever_waits_is_called_when_there_is_room(steps: list[tuple[int, int, 
         give_turns()
     assert not wanting
     assert not room.is_waited_for
-    assert all(room.share_of(f"d{n}") is None for n in range(3)), "nothing is kept of destinations"
+    assert not room._shares, "nothing is kept of destinations"

@@ -288,7 +288,8 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
 
 def _applies_to(pattern: str, forwarders: list[str]) -> str:
     """Return what a policy applies to. Those of addresses apply to replies, too."""
-    from holdfast.broker.destinations import ACTION, EVERY, NAME
+    from holdfast.broker.destinations import ACTION, NAME
+    from holdfast.endpoint.sending.policies import EVERY
 
     if pattern == EVERY:
         return "for all forwarders and replies"

@@ -32,11 +32,6 @@ class Pace:
         # netrm:BufferRemaining: 0 stops new messages, and an AckRequested now and then asks for room.
         return size if self.buffer_remaining is None else min(size, self.buffer_remaining)
 
-    @property
-    def early(self) -> Early:
-        """What the destination does with messages that arrive before others with a lower number."""
-        return self.window.early
-
     def arrived(self, entry: InFlight, now: float) -> None:
         """Process the acknowledgement of a message that was transmitted once."""
         # It had an empty answer, and was acknowledged later without a repeat: the destination had kept it all along.

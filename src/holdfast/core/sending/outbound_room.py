@@ -69,10 +69,6 @@ class OutboundRoom:
     def is_waited_for(self) -> bool:
         return bool(self._lines)
 
-    def share_of(self, to: str) -> Share | None:
-        """Return the part that a destination uses; None if it uses none and has no line."""
-        return self._shares.get(to)
-
     # --- during the turn of an outbox -----------------------------------------------------------------------------
 
     def begin_turn(self) -> None:

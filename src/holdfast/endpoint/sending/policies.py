@@ -70,7 +70,7 @@ class Policy:
 
     def fits(self, to: str, key: str) -> bool:
         """Whether it applies to the Sequences to an address with that ``sequence_key``."""
-        return _fits(self.to, to) and (key == self.key if self.action else _fits(self.name, key))
+        return fits(self.to, to) and (key == self.key if self.action else fits(self.name, key))
 
     def applied(self, policy: SourcePolicy) -> SourcePolicy:
         """Return a policy with these settings instead of its own."""
@@ -110,7 +110,7 @@ class SequencePolicies:
         """Return the ``sequence_key`` of messages with an action that name none."""
         if not isinstance(action, str):
             return ""  # refused when the message is made
-        return next((one.key for one in self._policies if one.action and _fits(one.action, action)), "")
+        return next((one.key for one in self._policies if one.action and fits(one.action, action)), "")
 
 
 def to_policies(
@@ -132,7 +132,7 @@ def to_policies(
     return SequencePolicies(usual or SourcePolicy(), given)
 
 
-def _fits(pattern: str, text: str) -> bool:
+def fits(pattern: str, text: str) -> bool:
     return text.startswith(pattern[:-1]) if pattern.endswith(EVERY) else text == pattern
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import ssl
 import sys
@@ -25,8 +24,6 @@ from holdfast.http.server.handshakes import TLSListener
 from holdfast.http.server.open_connections import HTTPCounters, OpenConnections
 
 __all__ = ["Exchange", "HTTPCounters", "HTTPLimits", "HTTPServer", "Handler", "Request", "event_loop_factory"]
-
-logger = logging.getLogger(__name__)
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

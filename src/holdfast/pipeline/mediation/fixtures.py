@@ -60,7 +60,6 @@ _PYTHON: Mapping[str, type] = {"string": str, "integer": int, "long": int, "bool
 _A = {kind: f"an {kind}" if kind == "integer" else f"a {kind}" for kind in _PYTHON}
 _BITS = {"integer": 31, "long": 63}
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, raw_key BINARY, raw_body BINARY"
 
 
 def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Path]]:

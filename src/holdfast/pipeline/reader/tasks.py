@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,6 @@ from holdfast.pipeline.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger("holdfast.pipeline")
 
 
 @dataclass(frozen=True)
