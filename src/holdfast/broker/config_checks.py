@@ -26,7 +26,7 @@ from holdfast.broker.security_checks import checks_of_credentials, checks_of_sen
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
 from holdfast.config.lines import KeyPath
 from holdfast.config.patterns import matches
-from holdfast.config.tables import Wrong, did_you_mean
+from holdfast.config.tables import Wrong, did_you_mean, raised
 from holdfast.config.unreadable import is_given, readable
 from holdfast.config.values import Secret, Unfit, host_of, told_value
 from holdfast.core.messages import Expects
@@ -95,11 +95,8 @@ def of_the_node(config: BrokerConfig) -> Iterator[Wrong]:
 
     A node that runs keeps its partitions when its certificate expires, and still starts processes for them.
     """
-    try:
-        if config.cluster is not None:
-            config.cluster.check_certificate()
-    except ConfigurationError as error:
-        yield ("cluster", "tls"), error.message, error.remedy
+    if config.cluster is not None:
+        yield from raised(("cluster", "tls"), config.cluster.check_certificate)
 
 
 def not_there(name: str, names: list[str]) -> tuple[str, str]:
@@ -176,16 +173,10 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
         if cluster.port and (cluster.host, cluster.port) == (one.host, one.port):
             what = f"both listeners use {one.host}:{one.port}"
             yield ("cluster", "port"), what, f"Set cluster.port to another port than {name}.port."
-    if cluster.tls is not None:
-        try:
-            cluster.tls.accepting(), cluster.tls.asking()
-        except ConfigurationError as error:
-            yield ("cluster", "tls"), error.message, error.remedy
+    if (tls := cluster.tls) is not None:
+        yield from raised(("cluster", "tls"), lambda: (tls.accepting(), tls.asking()))
     if cluster.url:
-        try:
-            cluster.node_url(cluster.port)
-        except ConfigurationError as error:
-            yield ("cluster", "url"), error.message, error.remedy
+        yield from raised(("cluster", "url"), lambda: cluster.node_url(cluster.port))
     if is_kafka(config.store) and cluster.memory is not None:
         what = "a log in Kafka shows by itself that it went back"
         yield ("cluster", "memory"), what, "Remove this key."
@@ -212,13 +203,10 @@ def _of_the_token(config: BrokerConfig) -> Iterator[Wrong]:
     yield from one_secret(("admin",), tokens, "the token")
     if len(tokens) == 1:
         yield from _of_a_token(("admin", tokens[0]), getattr(admin, tokens[0]))
-    if admin.metrics_token_file is not None:
+    if (of_metrics := admin.metrics_token_file) is not None:
         path = ("admin", "metrics_token_file")
-        yield from _of_a_token(path, admin.metrics_token_file)
-        try:
-            check_metrics_token(admin.token(), admin.metrics_token_file.reveal())
-        except ConfigurationError as error:
-            yield path, error.message, error.remedy
+        yield from _of_a_token(path, of_metrics)
+        yield from raised(path, lambda: check_metrics_token(admin.token(), of_metrics.reveal()))
 
 
 def _of_server_tls(config: BrokerConfig, listener: str) -> Iterator[Wrong]:
@@ -226,18 +214,12 @@ def _of_server_tls(config: BrokerConfig, listener: str) -> Iterator[Wrong]:
 
 
 def _of_tls(path: KeyPath, one: ListenConfig | AdminConfig | ForwarderConfig) -> Iterator[Wrong]:
-    try:
-        if one.tls is not None:
-            one.tls.context()
-    except ConfigurationError as error:
-        yield path, error.message, error.remedy
+    if one.tls is not None:
+        yield from raised(path, one.tls.context)
 
 
 def _of_a_token(path: KeyPath, token: Secret) -> Iterator[Wrong]:
-    try:
-        checked_token(token.reveal(), token.origin)
-    except ConfigurationError as error:
-        yield path, error.message, error.remedy
+    yield from raised(path, lambda: checked_token(token.reveal(), token.origin))
 
 
 def _queues(config: BrokerConfig) -> list[str]:
@@ -526,7 +508,4 @@ def _of_what_may_be_sent_to(config: BrokerConfig) -> Iterator[Wrong]:
 
 
 def _of_the_usual_policy(config: BrokerConfig) -> Iterator[Wrong]:
-    try:
-        resolved_policy(config.policies, "")
-    except ConfigurationError as error:
-        yield ("policies", "*"), error.message, error.remedy
+    yield from raised(("policies", "*"), lambda: resolved_policy(config.policies, ""))

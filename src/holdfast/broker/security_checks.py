@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from typing import Final
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig, SecurityConfig
 from holdfast.broker.signature_config import AssertionsConfig, MessageCredentialsConfig, SignatureConfig
 from holdfast.config.lines import KeyPath
-from holdfast.config.tables import Wrong
+from holdfast.config.tables import Wrong, raised
 from holdfast.config.unreadable import is_given
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.username_token import UsernameTokenValidator
@@ -49,7 +50,8 @@ def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
         yield ("security", "symmetric"), f"'users' and 'trusted' are missing: {_NO_USERS}", remedy
     yield from _of_a_signature(("security", "signature"), security.signature, checks=security.assertions)
     yield from _of_symmetric_messages(security)
-    yield from _of_assertions(("security", "assertions"), security.assertions)
+    if security.assertions is not None:
+        yield from raised(("security", "assertions"), security.assertions.processor)
     is_shared = config.workers == 1 or security.nonces or not (config.store == ":memory:" or "://" in config.store)
     is_shared = is_shared or security.timestamp_alone  # there is nothing to remember
     if not is_shared:
@@ -102,18 +104,7 @@ def _of_symmetric_messages(security: SecurityConfig) -> Iterator[Wrong]:
         what = "a Sequence cannot be bound to the user name of a message"
         yield (*path, "bind_sequences"), what, "Remove it, or write conversation = true, or trusted = …."
         return
-    try:
-        one.processor(one.senders() if one.trusted else UsernameTokenValidator({}))
-    except ConfigurationError as error:
-        yield path, error.message, error.remedy
-
-
-def _of_assertions(path: KeyPath, one: AssertionsConfig | None) -> Iterator[Wrong]:
-    try:
-        if one is not None:
-            one.processor()
-    except ConfigurationError as error:
-        yield path, error.message, error.remedy
+    yield from raised(path, lambda: one.processor(one.senders() if one.trusted else UsernameTokenValidator({})))
 
 
 def checks_of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator[Wrong]:
@@ -141,8 +132,8 @@ def checks_of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator
     yield from _of_a_signature(
         (*path, "signature"), one.signature, is_forwarder=True, has_assertion="assertion" in instead
     )
-    if "symmetric" in instead:
-        yield from _of_an_endorsement((*path, "symmetric"), one)
+    if "symmetric" in instead and one.symmetric is not None:
+        yield from raised((*path, "symmetric"), one.symmetric.endorsing)
 
 
 def _instead_of_a_user(one: MessageCredentialsConfig) -> list[str]:
@@ -151,14 +142,6 @@ def _instead_of_a_user(one: MessageCredentialsConfig) -> list[str]:
     own = ("own_certificate", "own_key")
     is_endorsing = one.symmetric is not None and any(is_given(one.symmetric, key) for key in own)
     return [*found, "symmetric"] if is_endorsing else found
-
-
-def _of_an_endorsement(path: KeyPath, one: MessageCredentialsConfig) -> Iterator[Wrong]:
-    assert one.symmetric is not None
-    try:
-        one.symmetric.endorsing()
-    except ConfigurationError as error:
-        yield path, error.message, error.remedy
 
 
 def _of_a_user_name(path: KeyPath, one: MessageCredentialsConfig) -> Iterator[Wrong]:
@@ -188,10 +171,5 @@ def _of_a_symmetric_key(path: KeyPath, one: MessageCredentialsConfig) -> Iterato
         if getattr(symmetric, key) != usual[key]:
             what = "a token of WS-SecureConversation decides this"
             yield (*path, "symmetric", key), what, f"Remove {key}, or remove conversation."
-    try:
-        if one.conversation:
-            symmetric.conversation("name", "password", tokens=None)
-        else:
-            symmetric.processor("name", "password")
-    except ConfigurationError as error:
-        yield (*path, "symmetric"), error.message, error.remedy
+    make = partial(symmetric.conversation, tokens=None) if one.conversation else symmetric.processor
+    yield from raised((*path, "symmetric"), lambda: make("name", "password"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
@@ -309,6 +309,14 @@ def told_key(path: KeyPath) -> str:
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return the remedy for an unknown name: the nearest known one, or all of them."""
     return suggestion(name, known, f"There are {', '.join(known) or 'none'}.")
+
+
+def raised(path: KeyPath, check: Callable[[], object]) -> Iterator[Wrong]:
+    """Yield the error that a check raises, as a contradiction at this path."""
+    try:
+        check()
+    except ConfigurationError as error:
+        yield path, error.message, error.remedy
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------

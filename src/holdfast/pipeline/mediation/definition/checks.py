@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.lines import KeyPath
-from holdfast.config.tables import Wrong, did_you_mean
+from holdfast.config.tables import Wrong, did_you_mean, raised
 from holdfast.config.unreadable import is_given, is_partial, readable
 from holdfast.endpoint.admin.token import read_token
 from holdfast.exceptions import ConfigurationError
@@ -120,10 +120,8 @@ def _of_a_queue_or_topic(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
 
 
 def _of_a_token(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
-    try:
-        read_token(str(one.token_file) if one.token_file else None)
-    except ConfigurationError as error:
-        yield (*path, *(("token_file",) if one.token_file else ())), error.message, error.remedy
+    file = str(one.token_file) if one.token_file else None
+    yield from raised((*path, "token_file") if file else path, lambda: read_token(file))
 
 
 def _of_options(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
@@ -297,10 +295,7 @@ def _of_xml(step: StepPlan) -> Iterator[Wrong]:
 
 
 def _of_a_zone(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
-    try:
-        zone_of(xml.zone)
-    except ConfigurationError as error:
-        yield (*path, "zone"), error.message, error.remedy
+    yield from raised((*path, "zone"), lambda: zone_of(xml.zone))
 
 
 def _of_written(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
