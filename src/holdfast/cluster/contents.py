@@ -7,6 +7,7 @@ read.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -67,10 +68,8 @@ def check_contents(location: str, partition: int) -> Contents:
         store = open_store(store_of_part(location, partition), read_only=True)
     except StoreMissing:
         return Contents()  # it was never served
-    try:
+    with closing(store):
         return check_store(store, partition)
-    finally:
-        store.close()
 
 
 def check_store(store: Store, partition: int) -> Contents:

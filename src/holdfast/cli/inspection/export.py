@@ -204,7 +204,7 @@ def export(
         patient = Patience(AWAY if away is None else away)
         return patient.call(lambda: contents.content(queue, ends.epoch, partition, offset, start))
 
-    try:
+    with contextlib.closing(plane), contextlib.closing(contents), contextlib.closing(place):
         for part in ranges:
             for records in read_range(plane, queue, ends.epoch, part, patience):
                 for offset, data in records:
@@ -212,8 +212,4 @@ def export(
                     place.take(part.partition, offset, record)
                 count += len(records)
                 taken(count, total)
-    finally:
-        plane.close()
-        contents.close()
-        place.close()
     return count

@@ -17,19 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.client.command_options import flag_of
-from holdfast.client.data_plane import DataPlane
 from holdfast.client.option_types import Count, with_options
 from holdfast.client.terminal_text import few
 from holdfast.exceptions import HoldfastError, counted
 from holdfast.pipeline.bodies.leniencies import ALSO, LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.bodies.schemas import schema_in
-from holdfast.pipeline.reader.bounds import queues_there
 from holdfast.pipeline.session import check_spark, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.pipeline.reader.options import ReadOptions
 
 T = TypeVar("T")
 
@@ -161,15 +158,6 @@ further_option = click.option(
     callback=_further,
     help="An option of the wsrm source without its own flag: failOnDataLoss=false, startingTimestamp=…",
 )
-
-
-def look_at_queues(options: ReadOptions) -> None:
-    """Check, with one request, that the queues to read exist."""
-    plane = DataPlane(options.broker, options.access)
-    try:
-        queues_there(plane, options)
-    finally:
-        plane.close()
 
 
 def source_access(arguments: dict[str, Any]) -> dict[str, str]:

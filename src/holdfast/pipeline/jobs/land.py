@@ -23,7 +23,6 @@ from holdfast.pipeline.jobs.command import (
     further_option,
     hear,
     job_session,
-    look_at_queues,
     patiently,
     reading,
     reading_options,
@@ -35,6 +34,7 @@ from holdfast.pipeline.jobs.command import (
     tell_of_flags,
 )
 from holdfast.pipeline.jobs.output import flags, flags_text, json_option, sparse, tell
+from holdfast.pipeline.reader.bounds import look_at_queues
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark
 

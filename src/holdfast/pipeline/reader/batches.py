@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -27,9 +28,8 @@ class WsrmReader(PortableReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""
         options = self._options
-        plane = DataPlane(options.broker, options.access)
         patience = Patience(options.away)
-        try:
+        with closing(DataPlane(options.broker, options.access)) as plane:
             there = patience.call(lambda: bounds.queues_there(plane, options))
             if not there:
                 raise bounds.no_match(options)
@@ -42,8 +42,6 @@ class WsrmReader(PortableReader, DataSourceReader):
                 found = patience.call(lambda q=queue, e=ends, a=at: plane.fingerprints(q, e.epoch, a)) if at else {}  # type: ignore[misc]
                 known[queue] = [(one, at[one], text) for one, text in sorted(found.items()) if text]
             nodes = patience.call(plane.nodes) if ranges else None
-        finally:
-            plane.close()
         plan = offsets.plan(ranges, options.tasks, options.min_tasks, options.ease)
         return [
             WsrmPartition(tuple(self._part(there[queue], part, known[queue]) for queue, part in task), nodes)

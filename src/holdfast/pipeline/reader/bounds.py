@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import closing
 
 from holdfast.client import offsets
 from holdfast.client.data_plane import DataPlane
@@ -35,6 +36,12 @@ def queues_there(plane: DataPlane, options: ReadOptions) -> dict[str, Ends]:
         if queue not in there:
             raise plane.unknown(queue, list(there))
     return {queue: ends for queue, ends in sorted(there.items()) if is_read(options, queue)}
+
+
+def look_at_queues(options: ReadOptions) -> None:
+    """Check, with one request, that the queues to read exist."""
+    with closing(DataPlane(options.broker, options.access)) as plane:
+        queues_there(plane, options)
 
 
 def no_match(options: ReadOptions) -> UnknownQueue:

@@ -10,6 +10,7 @@ import heapq
 import io
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -56,11 +57,8 @@ class JournalReader(PortableReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver, once for each loaded DataFrame."""
         options = self._options
-        client = JournalClient(options.broker, options.access)
-        try:
+        with closing(JournalClient(options.broker, options.access)) as client:
             files = list(all_files(client, Patience(options.away)))
-        finally:
-            client.close()
         return [JournalPartition(part) for part in shared_out(files, options.tasks, options.min_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -68,8 +66,7 @@ class JournalReader(PortableReader, DataSourceReader):
         if not isinstance(partition, JournalPartition):
             return  # Spark's placeholder for a read without partitions
         options = self._options
-        client = JournalClient(options.broker, options.access)
-        try:
+        with closing(JournalClient(options.broker, options.access)) as client:
             for file in partition.files:
                 try:
                     for batch in self._events(client, file):
@@ -80,8 +77,6 @@ class JournalReader(PortableReader, DataSourceReader):
                     if options.fail_on_loss:
                         raise
                     log.warning("skipped: %s", error.message)
-        finally:
-            client.close()
 
     def _events(self, client: JournalClient, file: JournalFile) -> Iterator[pa.RecordBatch]:
         """Yield the events of a file that may match, in order; then, if it is damaged, an event that reports it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -29,16 +30,13 @@ class LettersReader(PortableReader, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
         options = self._options
-        plane = DataPlane(options.broker, options.access)
         patience = Patience(options.away)
         start: int | None = 0
-        try:
+        with closing(DataPlane(options.broker, options.access)) as plane:
             while start is not None:
                 letters, start = patience.call(lambda at=start: plane.letters(at))  # type: ignore[misc]
                 if wanted := [letter for letter in letters if self._is_wanted(letter)]:
                     yield batch_of(wanted, options.names)
-        finally:
-            plane.close()
 
     def _is_wanted(self, letter: dict[str, Any]) -> bool:
         options = self._options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,18 +85,16 @@ def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
     spare_collections()
     if not isinstance(partition, WsrmPartition):
         return  # Spark's placeholder for a read without partitions
-    plane = DataPlane(options.broker, options.access)
-    owners = OwnerPlanes(plane, partition.nodes)
     patience = Patience(options.away)
-    try:
+    with (
+        closing(DataPlane(options.broker, options.access)) as plane,
+        closing(OwnerPlanes(plane, partition.nodes)) as owners,
+    ):
         for part in partition.parts:
             for batch in _read_part(options, owners, patience, part):
                 narrowed = _narrowed(batch, options, part)
                 if narrowed.num_rows:
                     yield narrowed
-    finally:
-        owners.close()
-        plane.close()
 
 
 def _read_part(options: ReadOptions, owners: OwnerPlanes, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.client.admin import Access
@@ -99,18 +100,15 @@ def settle(
                 remedy="Use the queue that was read with it",
             )
     name = reader or reader_of(spark, checkpoint)
-    plane = DataPlane(broker, access)
 
     def moved(queue: str, place: Place) -> Positions:
         return plane.advance_cursor(queue, name, place.epoch, place.positions, place.known)
 
-    try:
+    with closing(DataPlane(broker, access)) as plane:
         return {
             queue: Patience(away).call(lambda queue=queue, place=place: moved(queue, place))  # type: ignore[misc]
             for queue, place in places.queues.items()
         }
-    finally:
-        plane.close()
 
 
 def _numbers(spark: SparkSession, log: str) -> list[int]:

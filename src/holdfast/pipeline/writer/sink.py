@@ -13,7 +13,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -137,13 +137,8 @@ class _Writer:
         else:
             log.info("batch %d of sink %s: %d rows sent", batch.number, batch.sink, rows)
 
-    @contextmanager
-    def _plane(self) -> Iterator[SinkPlane]:
-        plane = SinkPlane(self._options.broker, self._options.access)
-        try:
-            yield plane
-        finally:
-            plane.close()
+    def _plane(self) -> closing[SinkPlane]:
+        return closing(SinkPlane(self._options.broker, self._options.access))
 
     def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, after a failure: never raises; the server keeps published rows."""
@@ -361,9 +356,9 @@ def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None
     """
     if not tokens:
         return
-    plane = SinkPlane(options.broker, options.access)
     try:
-        plane.discard(batch.sink, list(tokens))
+        with closing(SinkPlane(options.broker, options.access)) as plane:
+            plane.discard(batch.sink, list(tokens))
     except Exception as error:  # the earlier failure is the one to report
         log.warning(
             "the staged rows of batch %d of sink %s are deleted only with its next batch, or after a week: %s",
@@ -371,8 +366,6 @@ def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None
             batch.sink,
             error.message if isinstance(error, HoldfastError) else error,
         )
-    finally:
-        plane.close()
 
 
 __all__ = ["Staged", "WsrmStreamWriter", "WsrmWriter", "planned"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from holdfast.client.data_plane import DataPlane, Patience
@@ -79,10 +80,10 @@ def sample_ranges(source: SourcePlan, rows: int) -> list[QueueRange]:
     They begin at the source's starting position, or at the first stored records.
     """
     options = ReadOptions.parse(source_options(source))
-    plane, patience = DataPlane(options.broker, options.access), Patience(options.away)
+    patience = Patience(options.away)
     since: dict[tuple[str, int], int] = {}
     ends: dict[tuple[str, int], int] = {}
-    try:
+    with closing(DataPlane(options.broker, options.access)) as plane:
         there = patience.call(lambda: bounds.queues_there(plane, options))
         if not there:
             raise bounds.no_match(options)
@@ -91,7 +92,5 @@ def sample_ranges(source: SourcePlan, rows: int) -> list[QueueRange]:
             for partition, (first, end) in one.partitions.items():
                 ends[queue, partition] = end
                 since[queue, partition] = max(first, begins[partition]) if begins[partition] < end else first
-    finally:
-        plane.close()
     until = share(since, ends, rows)
     return [(queue, Range(partition, since[queue, partition], until[queue, partition])) for queue, partition in ends]

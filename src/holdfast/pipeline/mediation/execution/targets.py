@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 
 from holdfast.client.data_plane import DataPlane
@@ -14,7 +15,7 @@ from holdfast.pipeline.mediation.definition.checks import source_options
 from holdfast.pipeline.mediation.definition.graph import Graph
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan, SourcePlan
 from holdfast.pipeline.mediation.execution.sinks import sink_options
-from holdfast.pipeline.reader.bounds import queues_there
+from holdfast.pipeline.reader.bounds import look_at_queues
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.writer.options import WriteOptions
 
@@ -27,16 +28,12 @@ def look_at_source(source: SourcePlan) -> None:
         PipelineError: The server refuses the token.
         ServerAway: The server does not answer.
     """
-    options = ReadOptions.parse(source_options(source))
-    plane = DataPlane(options.broker, options.access)
     try:
-        queues_there(plane, options)
+        look_at_queues(ReadOptions.parse(source_options(source)))
     except ServerAway:
         raise
     except PipelineError as error:  # it has no such queue, or refuses the token
         raise type(error)(f"the source {source.name}: {error.message}", remedy=error.remedy) from None
-    finally:
-        plane.close()
 
 
 def look_at_sink(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> None:
@@ -49,11 +46,8 @@ def look_at_sink(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> None
         ServerAway: The server does not answer.
     """
     options = WriteOptions.parse({**sink_options(sink, plan, source), "batchId": "0"}, stream=False)
-    plane = DataPlane(options.broker, options.access)
-    try:
+    with closing(DataPlane(options.broker, options.access)) as plane:
         error = plane.missing(options.queue, options.to)
-    finally:
-        plane.close()
     if error is not None:
         raise UnknownQueue(f"the sink {sink.name}: {error.message}", remedy=error.remedy)
 
