@@ -151,12 +151,11 @@ class GroupMembership:
         owners = {p: one.node for p, one in self._owners.items()}
         owners |= {p: "" if pin is None else pin.node for p, pin in self._pinned.items()}
         owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and p not in self._pinned}
-        # While the group assigns partitions again, some have no owner, but a node that serves them until they have one.
+        # A partition that the group assigns again has no owner meanwhile, but a node that serves it.
         owners = {p: self._serving_now(p, owners.get(p, ""), nodes) for p in self._states}
         owners |= dict.fromkeys(mine, self.node)
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
-        nodes[self.node] = self._url
-        wants = self.wants_partitions
+        nodes[self.node], wants = self._url, self.wants_partitions
         failed, differing, preparing = dict(self._failed), self._differing, self._preparing
         return View(
             self.node, mine, owners, nodes, not wants, "", self._cut_off_by, failed, KAFKA, differing, preparing
