@@ -51,6 +51,29 @@ def test_a_worker_that_was_given_away_leaves_nothing_to_wait_for() -> None:
         supervisor._directory.delete()
 
 
+@pytest.mark.parametrize(("mine", "code"), [({0: 7}, 1), ({0: 8}, 0), ({}, 0)], ids=["its", "its again", "another's"])
+def test_a_node_that_ends_fails_only_with_a_worker_whose_partition_it_still_has(
+    mine: dict[int, int], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If another node took the store over, the worker reports that as an error when it ends."""
+    ours, agent = socket.socketpair()
+    supervisor = Supervisor(1, (), (), lambda _facts: None, agent=AgentLink(0, ours, Trust(1)))
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    try:
+        worker = supervisor._processes[0]
+        for one in ({0: 7}, mine):
+            agent.sendall(json.dumps({"view": View("a", one, {}, {}).to_json()}).encode() + b"\n")
+            supervisor._follow()
+            worker.pid, worker.start_at = 1, None
+        supervisor._end(signal.SIGTERM)
+        worker.pid = 0
+        supervisor._died(worker, 1)
+        assert supervisor._code == code
+    finally:
+        agent.close()
+        supervisor._directory.delete()
+
+
 @pytest.mark.parametrize("engine", ["PostgreSQL", KAFKA])
 def test_a_node_that_ends_gives_its_workers_all_the_time_that_an_operator_grants(
     engine: str, monkeypatch: pytest.MonkeyPatch

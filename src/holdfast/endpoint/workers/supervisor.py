@@ -530,7 +530,8 @@ class Supervisor:
             self._loads.set(process.number, AWAY)
         epoch = self._wanted.get(process.number)
         if self._is_ending:
-            if code not in (0, -signal.SIGTERM, -signal.SIGKILL):
+            # A worker whose partition the node has lost may end with an error: another node has its store.
+            if epoch == process.epoch and code not in (0, -signal.SIGTERM, -signal.SIGKILL):
                 self._code = self._code or 1
             if self._agent is not None and process.number < self._count:
                 self._give_up(process)
