@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker_cluster import NAMES, Brokers, Got, store_on
+from cluster_clients import Callers, holdfast_callers
+from interop_cells import cell
+from java_contract import class_path
+from java_peer import NAMESPACE, JavaPeer
 from packet_loss import PacketLoss
+from peer_callers import HAS_CXF, PEER_MARKS, peer_callers
+from wcf.destination import key_of
 
 import holdfast
 from holdfast import Destination
@@ -82,7 +89,10 @@ async def run_service(tmp_path: Path) -> AsyncIterator[RunService]:
 
 @pytest.fixture
 async def got(run_service: RunService) -> Got:
-    """A service behind the brokers: its address, and what it got in each Sequence of messages and of calls."""
+    """A service behind the brokers: its address, and what it got in each Sequence of messages and of calls.
+
+    For other stacks, it has the contract of the interop tests too.
+    """
     got: dict[str, list[int]] = {}
     app = Destination(":memory:")
 
@@ -99,7 +109,37 @@ async def got(run_service: RunService) -> Got:
         note("ask ", message)
         return f"<r>{message.body.text}</r>"
 
+    def note_contract(message: holdfast.Message) -> None:
+        key, number = key_of(message).split()
+        got.setdefault(key, []).append(int(number))
+
+    async def echo(message: holdfast.Message) -> bytes:
+        note_contract(message)
+        return message.body_bytes.replace(b"echo", b"echoResponse")
+
+    for action in ("notify", "Notify"):  # CXF's, WCF's
+        app.on(f"{NAMESPACE}/{action}")(note_contract)
+    for action in ("echo", "Echo"):
+        app.on(f"{NAMESPACE}/{action}")(echo)
+
     return (await run_service(app)).url, got
+
+
+@pytest.fixture
+def names() -> int:
+    """How many of Holdfast's own clients send, and how many call."""
+    return 4
+
+
+@pytest.fixture(params=[pytest.param("holdfast", marks=cell(role="none")), pytest.param("peers", marks=PEER_MARKS)])
+def callers(request: pytest.FixtureRequest, got: Got, names: int, tmp_path: Path) -> Iterator[Callers]:
+    """Those who call a cluster."""
+    if request.param == "holdfast":
+        yield holdfast_callers(names)
+        return
+    with ExitStack() as stack:
+        cxf = JavaPeer(class_path(request.config, "cxf"), tmp_path / "cxf.errors") if HAS_CXF else None
+        yield peer_callers(stack.enter_context(cxf) if cxf else None, got[1])
 
 
 @pytest.fixture(params=["postgresql", pytest.param("kafka", marks=pytest.mark.nightly)])

@@ -8,7 +8,8 @@ import signal
 
 import pytest
 from broker_cluster import JOURNAL, NAMES, PARTITIONS, Brokers
-from cluster_clients import Progress, run
+from cluster_clients import Callers, Progress, run
+from interop_cells import cell
 from plain_audit import found_in
 from waiting import until
 
@@ -115,18 +116,22 @@ async def test_clients_do_not_notice_brokers_that_are_killed_in_turn_and_started
     audit(brokers, counts)
 
 
-async def test_clients_do_not_notice_a_rolling_restart(brokers: Brokers, got: tuple[str, dict[str, list[int]]]) -> None:
+@cell(fault="brokers restarted one by one")
+async def test_clients_do_not_notice_a_rolling_restart(
+    brokers: Brokers, got: tuple[str, dict[str, list[int]]], callers: Callers
+) -> None:
     async def trouble(progress: Progress) -> None:
         for name in NAMES:
             assert await asyncio.to_thread(brokers.nodes[name].end) == 0
             await brokers.start(name)
             await progress.each(3)
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
 
 
+@cell(fault="brokers drained and restarted one by one")
 async def test_clients_do_not_notice_partitions_that_move_away_and_come_back(
-    brokers: Brokers, got: tuple[str, dict[str, list[int]]]
+    brokers: Brokers, got: tuple[str, dict[str, list[int]]], callers: Callers
 ) -> None:
     """A node that has had a partition before counts on from there, and the other nodes know nothing of its numbers."""
     engine = engine_of(brokers.store)
@@ -156,5 +161,5 @@ async def test_clients_do_not_notice_partitions_that_move_away_and_come_back(
             await brokers.start(name)
         await ask()
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
     assert [await asyncio.to_thread(brokers.nodes[name].end) for name in NAMES] == [0, 0, 0]

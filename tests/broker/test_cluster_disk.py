@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from broker_cluster import NAMES, PARTITIONS, Brokers, Got
-from cluster_clients import Progress, run
+from cluster_clients import Callers, Progress, run
 from fault_times import note_times
+from interop_cells import cell
 
 from holdfast.cluster.operating.status import ClusterStatus
 
@@ -53,8 +54,9 @@ main()
 
 
 @pytest.mark.parametrize("left", [0, 40], ids=["nothing", "too-little-for-workers"])
+@cell(fault="the disk of a broker's cache full")
 async def test_clients_do_not_notice_that_the_disk_of_a_node_is_full(
-    idle: Brokers, got: Got, mount_disk: Callable[[int], Path], left: int
+    idle: Brokers, got: Got, mount_disk: Callable[[int], Path], left: int, callers: Callers
 ) -> None:
     disk = mount_disk(DISK_MEGABYTES)
     cache = idle.store.partition("cache=")[2].partition("&")[0]
@@ -84,6 +86,6 @@ async def test_clients_do_not_notice_that_the_disk_of_a_node_is_full(
         await idle.wait_for_owners(lambda owners: len(owners) == PARTITIONS and {*owners.values()} == {"a", "c"})
         await progress.each(5)
 
-    await run(idle, got[1], trouble)
+    await run(idle, got[1], trouble, callers)
     assert [await asyncio.to_thread(idle.nodes[name].end) for name in "ac"] == [0, 0]
     assert "Traceback" not in idle.nodes["a"].errors.read_text()

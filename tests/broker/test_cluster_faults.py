@@ -13,8 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import broker_cluster
 import pytest
 from broker_cluster import JOURNAL, MORE, NAMES, Brokers, Got
-from cluster_clients import Progress, run
+from cluster_clients import Callers, Progress, run
 from cut_off import CutOff
+from interop_cells import CLUSTERS, cell
 from standby import Primary, Standby
 from waiting import until
 
@@ -47,16 +48,22 @@ def ways(idle: Brokers, tmp_path: Path) -> Iterator[dict[str, CutOff]]:
         one.close()
 
 
-async def test_clients_do_not_notice_nodes_that_join_and_leave_all_the_time(brokers: Brokers, got: Got) -> None:
+@cell(fault="nodes join and leave all the time")
+async def test_clients_do_not_notice_nodes_that_join_and_leave_all_the_time(
+    brokers: Brokers, got: Got, callers: Callers
+) -> None:
     async def trouble(progress: Progress) -> None:
         for joins, leaves in ((MORE[0], "c"), ("c", MORE[0])) * 10:
             await brokers.start(joins)
             assert await asyncio.to_thread(brokers.nodes[leaves].end) == 0
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
 
 
-async def test_clients_do_not_notice_partitions_that_are_moved_and_these_stay(brokers: Brokers, got: Got) -> None:
+@cell(fault="partitions moved by an operator")
+async def test_clients_do_not_notice_partitions_that_are_moved_and_these_stay(
+    brokers: Brokers, got: Got, callers: Callers
+) -> None:
     async def trouble(progress: Progress) -> None:
         for name in (*NAMES, *NAMES):
             await asyncio.to_thread(engine_of(brokers.store).move_partitions, brokers.store, [0, 3], name)
@@ -65,11 +72,12 @@ async def test_clients_do_not_notice_partitions_that_are_moved_and_these_stay(br
             owners = await asyncio.to_thread(brokers.owners)
             assert (owners[0], owners[3]) == (name, name)
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
 
 
 @pytest.mark.parametrize("more", [JOURNAL], ids=[""])
-async def test_clients_do_not_notice_clocks_that_are_a_day_off(idle: Brokers, got: Got) -> None:
+@cell(fault="clocks of brokers a day off, and two brokers killed in turn")
+async def test_clients_do_not_notice_clocks_that_are_a_day_off(idle: Brokers, got: Got, callers: Callers) -> None:
     idle.program = (str(Path(broker_cluster.__file__).with_name("clock_child.py")),)
     idle.environments = {
         name: {"CLOCK_OFFSET": str(offset)} for name, offset in zip(NAMES, (DAY, -DAY, 0), strict=True)
@@ -83,14 +91,15 @@ async def test_clients_do_not_notice_clocks_that_are_a_day_off(idle: Brokers, go
             await idle.start(name)
             await progress.each(5)
 
-    await run(idle, got[1], trouble)
+    await run(idle, got[1], trouble, callers)
     times = [row["at"] for row in idle.events()]
     assert times and max(abs(at - time.time()) for at in times) < DAY / 2, "each uses the clock of PostgreSQL or Kafka"
 
 
 @ON_POSTGRESQL
+@cell(fault="packets between a broker and the database lost")
 async def test_clients_do_not_notice_a_node_whose_packets_to_the_database_are_lost(
-    idle: Brokers, ways: dict[str, CutOff], got: Got
+    idle: Brokers, ways: dict[str, CutOff], got: Got, callers: Callers
 ) -> None:
     await idle.start(*NAMES)
 
@@ -103,14 +112,15 @@ async def test_clients_do_not_notice_a_node_whose_packets_to_the_database_are_lo
             ways[name].is_open.set()
             await progress.each(3)
 
-    await run(idle, got[1], trouble)
+    await run(idle, got[1], trouble, callers)
     assert [await asyncio.to_thread(idle.nodes[name].end) for name in NAMES] == [0, 0, 0]
 
 
 @ON_POSTGRESQL
 @pytest.mark.parametrize("lost", ["asked", "answered"])
+@cell(fault="connections to the database cut at a commit")
 async def test_clients_do_not_notice_connections_of_workers_that_are_cut_at_a_commit(
-    idle: Brokers, ways: dict[str, CutOff], got: Got, lost: str
+    idle: Brokers, ways: dict[str, CutOff], got: Got, lost: str, callers: Callers
 ) -> None:
     """A commit is one statement. Either that is lost, or the answer to it, and then it may have happened."""
     for way in ways.values():
@@ -130,7 +140,7 @@ async def test_clients_do_not_notice_connections_of_workers_that_are_cut_at_a_co
     def cut() -> int:
         return sum(way.times for way in ways.values())
 
-    await run(idle, got[1], trouble)
+    await run(idle, got[1], trouble, callers)
     assert cut() >= 10
 
 
@@ -140,8 +150,9 @@ def primary() -> Iterator[Primary]:
         yield one
 
 
+@cell(setup=CLUSTERS["postgresql"], fault="the database killed, and its standby promoted")
 async def test_clients_do_not_notice_that_the_synchronous_standby_is_promoted(
-    primary: Primary, got: Got, tmp_path: Path
+    primary: Primary, got: Got, tmp_path: Path, callers: Callers
 ) -> None:
     standby = Standby(primary)
     standby.begin()
@@ -159,13 +170,16 @@ async def test_clients_do_not_notice_that_the_synchronous_standby_is_promoted(
             standby.promote()
             await progress.each(5)
 
-        await run(made, got[1], trouble)
+        await run(made, got[1], trouble, callers)
     finally:
         made.clean()
         standby.end()
 
 
-async def test_clients_do_not_notice_that_two_of_three_nodes_are_paused(idle: Brokers, got: Got) -> None:
+@cell(fault="two of three brokers paused")
+async def test_clients_do_not_notice_that_two_of_three_nodes_are_paused(
+    idle: Brokers, got: Got, callers: Callers
+) -> None:
     await idle.start(*NAMES)
 
     async def trouble(progress: Progress) -> None:
@@ -177,4 +191,4 @@ async def test_clients_do_not_notice_that_two_of_three_nodes_are_paused(idle: Br
             idle.nodes[name].signal(signal.SIGCONT)
         await progress.each(3)
 
-    await run(idle, got[1], trouble)
+    await run(idle, got[1], trouble, callers)

@@ -12,9 +12,10 @@ from typing import Any
 import maven_build
 import pytest
 from broker_cluster import NAMES, PARTITIONS, Brokers, Got, needs_proc
-from cluster_clients import Progress, run
+from cluster_clients import Callers, Progress, run
 from crew import PATIENCE, wait_until
 from fault_times import note_times
+from interop_cells import cell
 
 from holdfast.cluster.operating.engines import verifier_of
 from holdfast.store.kafka.address import read_kafka_address
@@ -23,6 +24,7 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.crash,
     pytest.mark.timeout(1800),
+    cell(setup="a cluster on three brokers of Kafka, four clients"),
     needs_proc,
 ]
 
@@ -58,7 +60,10 @@ async def end_and_verify(brokers: Brokers) -> None:
     assert found.problems == ()
 
 
-async def test_clients_do_not_notice_that_each_broker_of_kafka_is_killed(brokers: Brokers, ways: Any, got: Got) -> None:
+@cell(fault="each broker of Kafka killed in turn")
+async def test_clients_do_not_notice_that_each_broker_of_kafka_is_killed(
+    brokers: Brokers, ways: Any, got: Got, callers: Callers
+) -> None:
     """One of them is the controller, one coordinates the group of the nodes, and each leads some partitions."""
     kafka = ways.kafka
 
@@ -74,11 +79,14 @@ async def test_clients_do_not_notice_that_each_broker_of_kafka_is_killed(brokers
             await progress.each(5)
         note_times("kafka", "a broker of Kafka killed", waits)
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
     await end_and_verify(brokers)
 
 
-async def test_clients_do_not_notice_a_rolling_restart_of_kafka(brokers: Brokers, ways: Any, got: Got) -> None:
+@cell(fault="each broker of Kafka restarted in turn")
+async def test_clients_do_not_notice_a_rolling_restart_of_kafka(
+    brokers: Brokers, ways: Any, got: Got, callers: Callers
+) -> None:
     kafka = ways.kafka
 
     async def trouble(progress: Progress) -> None:
@@ -93,7 +101,7 @@ async def test_clients_do_not_notice_a_rolling_restart_of_kafka(brokers: Brokers
             waits.append(progress.longest())
         note_times("kafka", "a broker of Kafka restarted", waits)
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
     await end_and_verify(brokers)
 
 
@@ -107,8 +115,9 @@ def is_ready(admin: str) -> bool:
         return False
 
 
+@cell(fault="two of three brokers of Kafka down")
 async def test_clients_do_not_notice_that_two_of_three_brokers_of_kafka_are_down(
-    brokers: Brokers, ways: Any, got: Got
+    brokers: Brokers, ways: Any, got: Got, callers: Callers
 ) -> None:
     """One replica is not enough, so the nodes accept nothing until a second one is back."""
     kafka = ways.kafka
@@ -125,22 +134,28 @@ async def test_clients_do_not_notice_that_two_of_three_brokers_of_kafka_are_down
         await progress.each(3)
         note_times("kafka", "two brokers of Kafka down and back", [progress.longest()])
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
     await end_and_verify(brokers)
 
 
-async def test_clients_do_not_notice_a_node_that_is_cut_off_from_kafka(brokers: Brokers, ways: Any, got: Got) -> None:
-    await lose_in_turn(brokers, ways, got, "a node cut off from Kafka", only_coordinator=False)
+@cell(fault="a broker cut off from Kafka")
+async def test_clients_do_not_notice_a_node_that_is_cut_off_from_kafka(
+    brokers: Brokers, ways: Any, got: Got, callers: Callers
+) -> None:
+    await lose_in_turn(brokers, ways, got, callers, "a node cut off from Kafka", only_coordinator=False)
 
 
+@cell(fault="a broker cut off from the coordinator of its group")
 async def test_clients_do_not_notice_a_node_that_is_cut_off_from_its_coordinator(
-    brokers: Brokers, ways: Any, got: Got
+    brokers: Brokers, ways: Any, got: Got, callers: Callers
 ) -> None:
     """The node still reaches the leaders of most of its partitions, but nobody hears that it lives."""
-    await lose_in_turn(brokers, ways, got, "a node cut off from its coordinator", only_coordinator=True)
+    await lose_in_turn(brokers, ways, got, callers, "a node cut off from its coordinator", only_coordinator=True)
 
 
-async def lose_in_turn(brokers: Brokers, ways: Any, got: Got, fault: str, *, only_coordinator: bool) -> None:
+async def lose_in_turn(
+    brokers: Brokers, ways: Any, got: Got, callers: Callers, fault: str, *, only_coordinator: bool
+) -> None:
     group = f"{read_kafka_address(brokers.store).topic}-nodes"
 
     async def trouble(progress: Progress) -> None:
@@ -162,13 +177,14 @@ async def lose_in_turn(brokers: Brokers, ways: Any, got: Got, fault: str, *, onl
             await progress.each(3)
         note_times("kafka", fault, waits)
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
     await end_and_verify(brokers)
 
 
 @pytest.mark.parametrize("lost", ["asked", "answered"])
+@cell(fault="connections to Kafka cut at a write")
 async def test_clients_do_not_notice_connections_to_kafka_that_are_cut_at_a_write(
-    brokers: Brokers, ways: Any, got: Got, lost: str
+    brokers: Brokers, ways: Any, got: Got, lost: str, callers: Callers
 ) -> None:
     """Either the request is lost, or the answer to it, and then the records are in the log."""
     network = ways.network
@@ -183,5 +199,5 @@ async def test_clients_do_not_notice_connections_to_kafka_that_are_cut_at_a_writ
             waits.append(progress.longest())
         note_times("kafka", f"a connection cut at a write ({lost})", waits)
 
-    await run(brokers, got[1], trouble)
+    await run(brokers, got[1], trouble, callers)
     await end_and_verify(brokers)

@@ -12,8 +12,10 @@ from pathlib import Path
 import kill_points
 import pytest
 from broker_cluster import NAMES, Brokers, Got, store_on
-from cluster_clients import Progress, run
+from cluster_clients import Callers, Progress, run
 from fault_times import note_times
+from interop_cells import CLUSTERS, cell
+from peer_callers import PEER_MARKS
 
 from holdfast.cluster.operating.engines import verifier_of
 
@@ -79,7 +81,17 @@ class Kills:
         return [name for name in NAMES if self._brokers.nodes[name].process.poll() is not None]
 
 
-async def kill_nodes(brokers: Brokers, got: Got, directory: Path, points: Sequence[str], kills: int) -> None:
+@pytest.fixture
+def names() -> int:
+    return 1
+
+
+KILLED = cell(fault="brokers killed at each point of a commit and a takeover")
+
+
+async def kill_nodes(
+    brokers: Brokers, got: Got, callers: Callers, directory: Path, points: Sequence[str], kills: int
+) -> None:
     """Kill so many nodes, at each point in turn."""
     brokers.program = (kill_points.__file__,)
     await brokers.start(*NAMES)
@@ -94,31 +106,51 @@ async def kill_nodes(brokers: Brokers, got: Got, directory: Path, points: Sequen
         for point, waits in killed.waits.items():
             note_times(engine, f"killed: {point}", waits)
 
-    await run(brokers, got[1], trouble, names=1)
+    await run(brokers, got[1], trouble, callers)
     assert [await asyncio.to_thread(brokers.nodes[name].end) for name in NAMES] == [0, 0, 0]
     found = await asyncio.to_thread(verifier_of(brokers.store), brokers.store, None, reads_all=True)
     assert found.problems == ()
 
 
 # Seven: each point once, of which two need a second kill. Each costs three seconds of processor time.
-@pytest.mark.parametrize("kills", [7, pytest.param(120, marks=pytest.mark.nightly)])
+@KILLED
+@cell(setup=CLUSTERS["postgresql"])
+@pytest.mark.parametrize(
+    ("callers", "kills"),
+    [
+        pytest.param("holdfast", 7, marks=cell(role="none")),
+        pytest.param("holdfast", 120, marks=[pytest.mark.nightly, cell(role="none")]),
+        pytest.param("peers", 7, marks=PEER_MARKS),
+    ],
+    indirect=["callers"],
+)
 async def test_on_postgresql_clients_do_not_notice_kills_at_any_point(
-    request: pytest.FixtureRequest, got: Got, tmp_path: Path, kills: int
+    request: pytest.FixtureRequest, got: Got, callers: Callers, tmp_path: Path, kills: int
 ) -> None:
     made = Brokers(tmp_path, store_on("postgresql", request), got[0], partitions=PARTITIONS)
     try:
-        await kill_nodes(made, got, tmp_path, ("idle", *kill_points.POINTS), kills)
+        await kill_nodes(made, got, callers, tmp_path, ("idle", *kill_points.POINTS), kills)
     finally:
         made.clean()
 
 
 @pytest.mark.nightly
+@KILLED
+@cell(setup=CLUSTERS["kafka"])
+@pytest.mark.parametrize(
+    ("callers", "kills"),
+    [
+        pytest.param("holdfast", int(os.environ.get("KILLS", 80)), marks=cell(role="none")),
+        pytest.param("peers", 8, marks=PEER_MARKS),
+    ],
+    indirect=["callers"],
+)
 async def test_on_kafka_clients_do_not_notice_kills_at_any_point(
-    request: pytest.FixtureRequest, got: Got, tmp_path: Path
+    request: pytest.FixtureRequest, got: Got, callers: Callers, tmp_path: Path, kills: int
 ) -> None:
     store = store_on("kafka", request, kafkas=3, partitions=PARTITIONS)
     made = Brokers(tmp_path, store, got[0], partitions=PARTITIONS)
     try:
-        await kill_nodes(made, got, tmp_path, ("idle", *kill_points.ON_KAFKA), int(os.environ.get("KILLS", 80)))
+        await kill_nodes(made, got, callers, tmp_path, ("idle", *kill_points.ON_KAFKA), kills)
     finally:
         made.clean()

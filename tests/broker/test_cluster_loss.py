@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker_cluster import NAMES, Brokers, Got, needs_proc
-from cluster_clients import Progress, run
+from cluster_clients import Callers, Progress, run
 from fault_times import note_times
+from interop_cells import cell
 from packet_loss import PacketLoss
 
 from holdfast.testing.proxy import Faults, LossyProxy
@@ -35,9 +36,11 @@ def service(behind: LossyProxy) -> str:
     return behind.url
 
 
+@cell(fault="brokers killed in turn, with loss between them and before the service")
 async def test_clients_do_not_notice_loss_on_every_way_while_nodes_are_killed(
-    idle: Brokers, network: PacketLoss, behind: LossyProxy, got: Got
+    idle: Brokers, network: PacketLoss, behind: LossyProxy, got: Got, callers: Callers
 ) -> None:
+    """Other stacks call through a lossy network in ``tests/interop``, each through one that it survives."""
     await idle.start(*NAMES)
     network.share = 0.02
 
@@ -52,7 +55,7 @@ async def test_clients_do_not_notice_loss_on_every_way_while_nodes_are_killed(
             await idle.start(name)
         note_times(idle.store.partition(":")[0], "killed, with loss on every way", waits)
 
-    await run(idle, got[1], trouble, faults=BAD)
+    await run(idle, got[1], trouble, callers, faults=None if callers.repeats else BAD)
     assert network.repeated
     assert behind.counts.requests_lost
     assert behind.counts.responses_lost

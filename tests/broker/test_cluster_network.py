@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 from broker_cluster import NAMES, PARTITIONS, Brokers, Got, needs_proc
-from cluster_clients import Progress, run
+from cluster_clients import Callers, Progress, run
 from fault_times import note_times
+from interop_cells import cell
 from packet_loss import PacketLoss
 
 pytestmark = [
@@ -31,8 +32,9 @@ async def troubles(brokers: Brokers, of: str) -> set[str]:
 @pytest.mark.parametrize(
     "ways", [[("a", "b")], [("b", "a")], [("a", "b"), ("b", "a")]], ids=["requests", "answers", "both"]
 )
+@cell(fault="packets between two of three brokers lost")
 async def test_clients_do_not_notice_packets_that_are_lost_between_two_nodes(
-    idle: Brokers, network: PacketLoss, got: Got, ways: list[tuple[str, str]]
+    idle: Brokers, network: PacketLoss, got: Got, ways: list[tuple[str, str]], callers: Callers
 ) -> None:
     await idle.start(*NAMES)
     await idle.wait_for_owners(lambda owners: len(owners) == PARTITIONS and {*owners.values()} == {*NAMES})
@@ -52,12 +54,13 @@ async def test_clients_do_not_notice_packets_that_are_lost_between_two_nodes(
         network.lose()
         await wait_for_states(idle, a="live", b="live", c="live")
 
-    await run(idle, got[1], trouble)
+    await run(idle, got[1], trouble, callers)
     assert [await asyncio.to_thread(idle.nodes[name].end) for name in NAMES] == [0, 0, 0]
 
 
+@cell(fault="a broker cut off from both others")
 async def test_clients_do_not_notice_that_a_node_is_cut_off_from_both_others(
-    idle: Brokers, network: PacketLoss, got: Got
+    idle: Brokers, network: PacketLoss, got: Got, callers: Callers
 ) -> None:
     """It still reaches the engine, so it keeps its lease, but no other node could pass requests on to it."""
     await idle.start(*NAMES)
@@ -74,5 +77,5 @@ async def test_clients_do_not_notice_that_a_node_is_cut_off_from_both_others(
         await idle.wait_for_owners(lambda owners: {*owners.values()} == {*NAMES})
         await progress.each(3)
 
-    await run(idle, got[1], trouble)
+    await run(idle, got[1], trouble, callers)
     assert [await asyncio.to_thread(idle.nodes[name].end) for name in NAMES] == [0, 0, 0]

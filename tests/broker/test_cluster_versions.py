@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from broker_cluster import NAMES, Brokers, Got
-from cluster_clients import Progress, run
+from cluster_clients import Callers, Progress, run
+from interop_cells import cell
 
 ROOT = Path(__file__).parents[2]
 OLDER = "54ea4260"
@@ -42,7 +43,10 @@ def older(tmp_path: Path) -> dict[str, str]:
     return environment
 
 
-async def test_clients_do_not_notice_an_upgrade_node_by_node(idle: Brokers, got: Got, older: dict[str, str]) -> None:
+@cell(fault="brokers upgraded from an older version one by one, and back")
+async def test_clients_do_not_notice_an_upgrade_node_by_node(
+    idle: Brokers, got: Got, older: dict[str, str], callers: Callers
+) -> None:
     idle.environments = dict.fromkeys(NAMES, older)
     await idle.start(*NAMES)
 
@@ -56,7 +60,7 @@ async def test_clients_do_not_notice_an_upgrade_node_by_node(idle: Brokers, got:
                 await progress.each(3)
                 await idle.wait_for_owners(lambda owners, name=name: name in owners.values())
 
-    await run(idle, got[1], trouble)
+    await run(idle, got[1], trouble, callers)
     assert [await asyncio.to_thread(idle.nodes[name].end) for name in NAMES] == [0, 0, 0]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import maven_build
 import pytest
-from java_peer import NAMESPACE, JavaPeer
+from java_peer import NAMESPACE, JavaPeer, folders
 
 import holdfast
 from holdfast.broker.broker import Broker
@@ -38,6 +38,16 @@ LIVE = [
     pytest.mark.skipif(_MISSING is not None, reason=_MISSING or ""),
 ]
 """The marks of a file whose tests need a live Java peer."""
+
+
+def class_path(config: pytest.Config, stack: str) -> str:
+    """Build the peer of a stack, or skip the test; return its class path."""
+    assert config.cache is not None
+    try:
+        return maven_build.build(config.cache.mkdir(stack), *folders(stack))
+    except maven_build.Unavailable as error:
+        pytest.skip(str(error))
+
 
 Operation = Literal["notify", "echo"]
 COUNT = 10

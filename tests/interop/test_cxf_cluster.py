@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from balancer import Balancer
+from balancer import ROUNDS, Balancer
 from broker_cluster import NAMES, Brokers, store_on
 from interop_cells import cell
 from java_contract import BAD, LIVE, PATIENCE, Caller, Operation
@@ -114,7 +114,7 @@ async def call_through(
     try:
         await brokers.start(*NAMES)
         async with (
-            Balancer(list(brokers.urls.values()), repeats=True, rounds=brokers.rounds) as balancer,
+            Balancer(list(brokers.urls.values()), repeats=True, rounds=ROUNDS) as balancer,
             LossyProxy(balancer.url, faults, seed=3) as network,
         ):
             callers = {

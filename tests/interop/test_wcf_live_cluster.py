@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from balancer import Balancer
+from balancer import ROUNDS, Balancer
 from broker_cluster import NAMES, Brokers, store_on
 from interop_cells import cell
 from waiting import until
@@ -75,6 +76,29 @@ async def test_wcf_clients_of_a_lossy_cluster_do_not_notice_that_a_broker_is_kil
     await call_through(profile, "killed", outage, tmp_path, store, LIGHT)
 
 
+@pytest.mark.nightly
+@each_version
+@cell(
+    pattern=("one-way", "request/reply", "mixed"),
+    setup="a cluster on Kafka, a load balancer that repeats nothing",
+    fault="one of three brokers paused; 503 during the takeover",
+)
+async def test_wcf_clients_of_a_cluster_that_are_answered_503_during_a_takeover_send_again(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    outage, store = Outage(tmp_path, monkeypatch), store_on("kafka", request, kafkas=3)
+    balancer = await call_through(profile, "paused", outage, tmp_path, store, contracts=tuple(SCRIPTS), repeats=False)
+    assert balancer.statuses[503]
+
+
+SCRIPTS = {
+    "both": "open; echo 1..20; notify 21..30; close",
+    "notify": "open; notify 1..30; close",
+    "echo": "open; echo 1..30; close",
+}
+"""What the clients of each contract do."""
+
+
 async def call_through(
     profile: Profile,
     trouble: str,
@@ -82,18 +106,30 @@ async def call_through(
     directory: Path,
     store: str,
     faults: Faults = Faults(),  # noqa: B008 # a value, and never changed
-) -> None:
-    """Let clients call through a cluster while one of its brokers is killed or paused."""
+    *,
+    contracts: Sequence[str] = ("both",),
+    repeats: bool = True,
+) -> Balancer:
+    """Let clients call through a cluster while one of its brokers is killed or paused.
+
+    Returns:
+        The load balancer, which repeats what was answered with 503 or which does not.
+    """
     brokers = Brokers(directory, store, outage.service.url)
     async with outage.running(outage.service):
         try:
             await brokers.start(*NAMES)
             async with (
-                Balancer(list(brokers.urls.values()), repeats=True, rounds=brokers.rounds) as balancer,
+                Balancer(list(brokers.urls.values()), repeats=repeats, rounds=ROUNDS) as balancer,
                 changing_network(balancer.url, [faults] * 100, seed=7) as network,
             ):
-                clients = [LiveWCFClient(network.url, key=f"k{n}", **versions_of(profile)) for n in range(6)]
-                calls = [asyncio.create_task(one.run("open; echo 1..20; notify 21..30; close")) for one in clients]
+                chosen = [contracts[n % len(contracts)] for n in range(6)]
+                clients = [
+                    LiveWCFClient(network.url, key=f"k{n}", contract=contract, **versions_of(profile))
+                    for n, contract in enumerate(chosen)
+                ]
+                scripts = [SCRIPTS[contract] for contract in chosen]
+                calls = [asyncio.create_task(one.run(script)) for one, script in zip(clients, scripts, strict=True)]
                 await until(lambda: len(outage.handled()) >= 6 * 4)
                 node, lost = brokers.nodes["a"], brokers.served("a")
                 node.signal(signal.SIGKILL if trouble == "killed" else signal.SIGSTOP)
@@ -106,6 +142,7 @@ async def call_through(
             brokers.clean()
     assert [one.failed for one in clients] == [[]] * 6
     assert outage.ledger.numbers == {f"k{n}": list(range(1, 31)) for n in range(6)}
+    return balancer
 
 
 SECURITY = '[security]\nusers = "users"\n'
@@ -140,7 +177,7 @@ async def call_with_a_user_name(binding: str, outage: Outage, directory: Path, s
         try:
             await brokers.start(*NAMES)
             async with (
-                Balancer(list(brokers.urls.values()), repeats=True, rounds=brokers.rounds) as balancer,
+                Balancer(list(brokers.urls.values()), repeats=True, rounds=ROUNDS) as balancer,
                 tls_before(balancer.url, context_in(directory)) as url,
             ):
                 given = {"username": "alice:secret", "trust_any": "", "binding": binding}

@@ -63,9 +63,6 @@ class Brokers:
         service: The URL of the service; "" for none.
         more: Further lines of the broker's file.
         partitions: Of the cluster.
-
-    Attributes:
-        rounds: How often a load balancer tries each node: a takeover on Kafka takes longer than two answers of 503.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class Brokers:
     ) -> None:
         self.store = store
         # With a shorter lease, a busy machine loses leases on Kafka.
-        lease, self.rounds = (3.0, 20) if store.startswith("kafka:") else (2.0, 1)
+        lease = 3.0 if store.startswith("kafka:") else 2.0
         self._directory = directory
         tables = FORWARDER.format(url=service) if service else ""
         self._config = config_of(store, partitions, more + tables, lease=lease)

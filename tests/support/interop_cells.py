@@ -74,6 +74,7 @@ _PROOFS = {
     **dict.fromkeys(("certificate", "unsigned certificate"), "certificate"),
     **{"user name": "user name", "conversation": "secure conversation"},
 }
+CLUSTERS = {"postgresql": "a cluster, four clients", "kafka": "a cluster on Kafka, four clients"}
 _STACKS = {"cxf": "CXF", "metro": "Metro", "sandesha": "Sandesha2"}
 
 
@@ -100,6 +101,7 @@ def _listener(value: bool) -> dict[str, str]:
 
 _PARAMETERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "stack": lambda value: {"peer": _STACKS[value.name]},
+    "engine": lambda value: {"setup": CLUSTERS[value]},
     "brokered": lambda value: {"broker": "broker" if value else ""},
     "versions": _versions,
     "profile": _versions,
@@ -159,7 +161,7 @@ def cells_of(item: pytest.Item) -> list[str]:
             declared |= _PARAMETERS[name](value)
     for marker in reversed(list(item.iter_markers("cell"))):
         declared |= marker.kwargs
-    if declared.get("role") == "none":  # the peer without Holdfast
+    if declared.get("role") == "none":  # no peer, or the peer without Holdfast
         return []
     return sorted(" | ".join(one) for one in _checked(declared))
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,28 @@ class LiveWCFClient:
         Raises:
             AssertionError: the client ended before the end of the script.
         """
+        async with self._process(script) as process:
+            out, errors = await process.communicate()
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert lines and lines[-1].get("done"), (script, out, errors.decode(errors="replace")[-2000:])
+        self.said = lines[:-1]
+        return self.said
+
+    @contextlib.asynccontextmanager
+    async def running(self, script: str) -> AsyncIterator[Callable[[], Awaitable[Line]]]:
+        """Run a script until the context ends. Gives what waits for the client's next report, and returns it."""
+        async with self._process(script) as process:
+            assert process.stdout is not None
+            out = process.stdout
+
+            async def report() -> Line:
+                line: Line = json.loads(await out.readline() or "{}")
+                return line
+
+            yield report
+
+    @contextlib.asynccontextmanager
+    async def _process(self, script: str) -> AsyncIterator[asyncio.subprocess.Process]:
         process = await asyncio.create_subprocess_exec(
             PROGRAM,
             *self._arguments,
@@ -66,15 +88,11 @@ class LiveWCFClient:
             env=_ENVIRONMENT,
         )
         try:
-            out, errors = await process.communicate()
+            yield process
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        lines = [json.loads(line) for line in out.splitlines()]
-        assert lines and lines[-1].get("done"), (script, out, errors.decode(errors="replace")[-2000:])
-        self.said = lines[:-1]
-        return self.said
 
     @property
     def failed(self) -> list[Line]:
