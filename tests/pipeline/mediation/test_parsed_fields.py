@@ -1,6 +1,7 @@
-"""Fields that SQL expects in a body that an XSD describes: those that the XSD lacks are reported, and no others.
+"""Fields and columns that a pipeline names and that its rows lack are reported, and no others.
 
-Covers pipeline/mediation/definition/parsed_fields.py and pipeline/mediation/definition/sql_syntax.py.
+Covers pipeline/mediation/definition/parsed_fields.py, pipeline/mediation/definition/sql_syntax.py and
+pipeline/mediation/definition/columns.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import pytest
 from quick_spark import quick_spark
 
 from holdfast.exceptions import ConfigurationMistakes
-from holdfast.pipeline.mediation.definition import sql_syntax
+from holdfast.pipeline.mediation import fixtures
+from holdfast.pipeline.mediation.definition import columns, sql_syntax
 from holdfast.pipeline.mediation.definition.file import read_pipeline
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
@@ -228,3 +230,144 @@ def test_one_column_that_is_a_struct_has_the_fields_of_the_element_whatever_its_
         (key, what) for key, what, _ in found
     ]
     assert mistakes(example, ("o.amount AS whole", "named_struct('value', 1) AS whole")) == []
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+OF_COLUMNS = """\
+name = "p"
+checkpoint = "checkpoint"
+[sources.incoming]
+broker = "http://127.0.0.1:8081"
+options = { columns = "queue,partition,offset,delivered_at,body,action" }
+[steps.read]
+input = "incoming"
+parse = { schema = "placed TIMESTAMP, id INT", column = "body", into = "o" }
+[steps.placed]
+sql = "SELECT m.*, m.o.placed AS placed, o.id FROM read m -- SELECT STATED FROM"
+[steps.minutes]
+sql = "SELECT window(placed, '1 minute').start, count(*) AS many FROM placed GROUP BY window(placed, '1 minute')"
+state = { time = "PLACED", late = "2m" }
+[steps.written]
+input = "placed"
+xml = { element = "x", columns = ["id", "o.placed AS at"], into = "written" }
+[steps.checked]
+input = "written"
+validate.rules = { small = "id < 5 OR current_date > placed" }
+validate.xsd = "order.xsd"
+validate.column = "written"
+[[routes]]
+input = "checked"
+to = "out"
+when = "exists(array(id), x -> x > 5) AND id IN (SELECT any FROM read) OR read.id > 1"
+[[routes]]
+input = "checked"
+to = "records"
+[[routes]]
+input = "minutes"
+to = "table"
+[sinks.out]
+queue = "out"
+body = "written"
+key = "id"
+order = ["placed", "offset"]
+[sinks.records]
+kafka = "k:9092"
+topic = "t"
+body = "written"
+[sinks.table]
+table = "minutes"
+[dead_letters]
+table = "dead"
+"""
+KNOWN = "queue, partition, offset, action, delivered_at, body, o, placed, id"
+OF_CHECKED = (
+    f"no column of the rows of 'checked' has the name 'idd'. Did you mean 'id'? The columns are {KNOWN}, written."
+)
+NAMED = [
+    ("PLACED", "placd", "steps.minutes.state.time",
+     f"no column of the rows of 'placed' has the name 'placd'. Did you mean 'placed'? The columns are {KNOWN}."),
+    ("PLACED", "o.placed", "steps.minutes.state.time",
+     "'o.placed' is a field, not a column of the rows of 'placed'. A field of a struct is no column. Select it in a "
+     "step above: 'o.placed AS placed'."),
+    ('column = "body"', 'column = "bdy"', "steps.read.parse.column",
+     "no column of the rows of 'incoming' has the name 'bdy'. Did you mean 'body'? The columns are queue, partition, "
+     "offset, action, delivered_at, body."),
+    ('validate.column = "written"', 'validate.column = "writen"', "steps.checked.validate.column",
+     "no column of the rows of 'written' has the name 'writen'. Did you mean 'written'? "
+     f"The columns are {KNOWN}, written."),
+    ("id < 5", "idd < 5", "steps.checked.validate.rules.small",
+     OF_CHECKED.replace("'checked'", "'written'")),
+    ('columns = ["id"', 'columns = ["idd"', "steps.written.xml.columns",
+     f"no column of the rows of 'placed' has the name 'idd'. Did you mean 'id'? The columns are {KNOWN}."),
+    ("exists(array(id)", "idd > 5 OR exists(array(id)", "routes[1].when", ""),
+    ("exists(array(id), x -> x > 5) AND id IN (SELECT any FROM read) OR read.id > 1", "exists(array(idd), x -> x > 5)",
+     "routes[1].when", OF_CHECKED),
+    ('key = "id"', 'key = "idd"', "sinks.out.key", OF_CHECKED),
+    ('["placed"', '["upper(idd)"', "sinks.out.order", OF_CHECKED),
+    ('topic = "t"', "topic = \"t\"\nmessage_id = \"concat('a', idd)\"", "sinks.records.message_id", OF_CHECKED),
+    ('topic = "t"', 'topic = "t"\naction = "idd"', "sinks.records.action", OF_CHECKED),
+    ("offset,delivered_at,body,action", "offset,delivered_at,body", "sinks.out.action",
+     f"no column of the rows of 'checked' has the name 'action'. Did you mean 'partition'? "
+     f"The columns are {KNOWN.replace(' action,', '')}, written."),
+]  # fmt: skip
+"""A change of the pipeline, the key that is then wrong, and what is told; "": nothing, because of the subquery."""
+
+
+@pytest.mark.parametrize(("before", "after", "key", "told"), NAMED)
+def test_a_key_that_names_a_missing_column_is_reported_with_the_known_columns(
+    example: Path, before: str, after: str, key: str, told: str
+) -> None:
+    assert OF_COLUMNS.count(before) >= 1
+    example.write_text(OF_COLUMNS.replace(before, after, 1))
+    assert [f"{one[0]}: {one[1]}. {one[2]}" for one in mistakes(example)] == ([f"{key}: {told}"] if told else [])
+
+
+UNKNOWN = "SELECT m.*, m.o.placed AS placed, o.id FROM read m -- SELECT STATED FROM"
+TIME = "steps.minutes.state.time"
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT placed, o FROM read", [TIME]),
+        ("SELECT read.* FROM read JOIN incoming", [TIME]),
+        ("SELECT placed, o.id, explode(o.line) FROM read", []),
+        ("SELECT *, 1 AS id FROM read LATERAL VIEW explode(o.line) o AS line", []),
+        ("SELECT * EXCEPT (o) FROM read", []),
+        ("SELECT * FROM (SELECT o.* FROM read)", []),
+        ("SELECT o.placed FROM read UNION SELECT 1", []),
+        ("WITH c AS (SELECT o FROM read) SELECT * FROM c", []),
+        ("SELECT * FROM unknown", []),
+        ("SELECT o.* FROM read", []),
+    ],
+)
+def test_rows_of_which_only_spark_knows_the_columns_are_not_checked(example: Path, sql: str, found: list[str]) -> None:
+    text = OF_COLUMNS.replace(UNKNOWN, sql).replace("PLACED", "placd")
+    example.write_text(text[: text.index("[steps.written]")] + SHORT)
+    assert [key for key, *_ in mistakes(example) if key != "steps.placed.sql"] == found
+
+
+SHORT = """[[routes]]
+input = "minutes"
+to = "table"
+[sinks.table]
+table = "minutes"
+[dead_letters]
+table = "dead"
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "is_wrong"),
+    [("{}", True), ('{ output = "complete" }', False), ('{ output = "complete", time = "placd" }', True)],
+)
+def test_only_a_state_that_keeps_all_results_needs_no_time(example: Path, state: str, is_wrong: bool) -> None:
+    text = OF_COLUMNS.replace(UNKNOWN, "SELECT o FROM read").replace('{ time = "PLACED", late = "2m" }', state)
+    example.write_text(text[: text.index("[steps.written]")] + SHORT)
+    assert [key for key, *_ in mistakes(example)] == [TIME] * is_wrong
+
+
+def test_the_columns_of_a_kafka_source_are_those_of_its_rows() -> None:
+    in_files = [name for name, *_ in fixtures._KAFKA]
+    assert list(columns.KAFKA_COLUMNS) == [*in_files, "headers", "raw_key", "raw_body"]

@@ -501,6 +501,41 @@ def test_windows_go_over_all_batches_and_each_is_sent_once_when_it_is_final(
     assert [step for step, _, _ in here.letters(tmp_path / "dead")] == ["read"]
 
 
+WINDOWS = "SELECT window({0}, '1 minute').start, count(*) AS many FROM read GROUP BY window({0}, '1 minute')"
+
+
+@pytest.mark.parametrize(
+    ("group", "time", "told_of"),
+    [
+        ("placed", "placd", "step counted: state.time: no column of the rows of 'read' has the name 'placd'"),
+        ("o.placed", "o.placed", "step counted: state.time: 'o.placed' is a field, not a column of the rows of 'read'"),
+        pytest.param(
+            "placed",
+            "body",
+            "step counted: state.time: the column 'body' of 'read' is string",
+            marks=pytest.mark.nightly,
+        ),
+        ("body", "PLACED", r"step counted: \[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION"),
+    ],
+)
+def test_a_state_without_a_time_is_refused_at_the_start_with_its_step(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, group: str, time: str, told_of: str
+) -> None:
+    made = told(tmp_path, orders)
+    made.step("parsed", input="orders", parse={"schema": "placed TIMESTAMP", "into": "o"})
+    made.step("read", sql="SELECT m.*, m.o.placed AS placed FROM parsed m")
+    made.step("counted", sql=WINDOWS.format(group), state={"time": time})
+    made.sink("totals", table=str(tmp_path / "totals"))
+    made.route("counted", "totals")
+    with pytest.raises(ConfigurationError, match=told_of) as caught:
+        run(spark, made.plan(), available_now=True)
+    remedies = ("Did you mean 'placed'? The columns are", "'o.placed AS placed'", "CAST(body AS TIMESTAMP)", "complete")
+    assert any(one in caught.value.remedy for one in remedies), caught.value.remedy
+    assert spark.streams.active == []
+    if time != "PLACED":
+        assert orders.queues["orders"].cursors == {}
+
+
 @pytest.mark.nightly
 def test_a_dry_run_tells_every_step_and_moves_nothing(spark: SparkSession, orders: FakeServer, tmp_path: Path) -> None:
     put(orders, order(1), order(2, currency="USD"), "<order")

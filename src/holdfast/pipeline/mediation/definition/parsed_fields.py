@@ -56,7 +56,7 @@ class Node:
     def held(self) -> Iterator[Node]:
         """Yield its content in addition to its children: conditions, lists of columns, subqueries."""
         for value in self.said.values():
-            yield from _trees(value)
+            yield from trees_in(value)
 
     def all(self) -> Iterator[Node]:
         yield self
@@ -76,12 +76,12 @@ def _tree(nodes: Iterator[Mapping[str, Any]]) -> Node:
     return Node(kind, is_plan, said, [_tree(nodes) for _ in range(said["num-children"])])
 
 
-def _trees(value: Any) -> Iterator[Node]:
+def trees_in(value: Any) -> Iterator[Node]:
     if isinstance(value, list) and value and isinstance(value[0], dict) and "class" in value[0]:
         yield _tree(iter(value))
     elif isinstance(value, list | dict):
         for one in value.values() if isinstance(value, dict) else value:
-            yield from _trees(one)
+            yield from trees_in(one)
 
 
 def missing_fields(said: Said, parsed: Mapping[KeyPath, Sequence[Node]]) -> Iterator[Wrong]:
@@ -106,7 +106,7 @@ def _of_a_step(step: StepPlan, parsed: Mapping[KeyPath, Sequence[Node]], known: 
         held = known.get(step.input[0].lower(), {})
     if step.sql:
         for tree in parsed.get((*path, "sql"), ()):
-            query = _Query(tree, known)
+            query = Query(tree, known)
             yield from ((((*path, "sql"), *wrong)) for wrong in query.wrong)
             held = query.output()
     else:
@@ -246,12 +246,16 @@ def _written(node: Node) -> str:
     return f"{inner}.{value}" if node.children[1].said.get("dataType") == "string" else f"{inner}[{value}]"
 
 
-class _Query(_Expression):
+class Query(_Expression):
     """Looks up the fields that a query names.
 
     Args:
         tree: The plan.
         known: Rows in lower case -> their columns with a known type.
+
+    Attributes:
+        rows: Alias in lower case -> the name of its rows; None: not a source, a table or a step, or more than one.
+        generates: Whether the query adds columns of a generator, as with LATERAL VIEW.
     """
 
     def __init__(self, tree: Node, known: Mapping[str, Structs]) -> None:
@@ -260,37 +264,44 @@ class _Query(_Expression):
         nodes = list(tree.all())
         self._is_one = all(one.kind in _ONE_QUERY for one in nodes if one.is_plan)
         self._is_one &= sum(one.kind in ("Project", "Aggregate") for one in nodes) == 1
-        self._rows = _rows_of(nodes)
+        self.rows = _rows_of(nodes)
+        self.generates = any(one.kind == "Generate" for one in nodes)
         self._defined = {str(one.said["name"]).lower() for one in nodes if one.kind == "Alias"}
-        generated = [_trees(one.said.get("generatorOutput")) for one in nodes if one.kind == "Generate"]
+        generated = [trees_in(one.said.get("generatorOutput")) for one in nodes if one.kind == "Generate"]
         self._defined |= {one.names("nameParts")[0].lower() for some in generated for one in some}
         self._look(tree)
 
     def resolved(self, parts: list[str]) -> tuple[T.DataType | None, list[str], list[str]]:
         """Resolve a name as in an expression; it may also begin with the name of the rows."""
         first = parts[0].lower()
-        if first in self._rows:
-            rows = self._rows[first]
+        if first in self.rows:
+            rows = self.rows[first]
             if rows is None or len(parts) == 1:
                 return None, parts, []
             return self._known.get(rows, {}).get(parts[1].lower()), parts[:2], parts[2:]
         if not self._is_one or first in self._defined:
             return None, parts, []
-        owners = [rows for rows in self._rows.values() if rows is not None and first in self._known.get(rows, {})]
+        owners = [rows for rows in self.rows.values() if rows is not None and first in self._known.get(rows, {})]
         kind = self._known[owners[0]][first] if len(owners) == 1 else None
         return kind, parts[:1], parts[1:]
 
+    def selection(self) -> Node | None:
+        """Return the part with the list after SELECT; None if the query is more than one SELECT."""
+        if not self._is_one:
+            return None
+        (node,) = [one for one in self._tree.all() if one.kind in ("Project", "Aggregate")]
+        return node
+
     def output(self) -> Structs:
         """Return the columns of the result that have a known type."""
-        if not self._is_one:
+        if (node := self.selection()) is None:
             return {}
-        (node,) = [one for one in self._tree.all() if one.kind in ("Project", "Aggregate")]
         made: dict[str, T.DataType] = {}
         names: Counter[str] = Counter()
-        for one in _trees(node.said.get("projectList") or node.said.get("aggregateExpressions")):
+        for one in trees_in(node.said.get("projectList") or node.said.get("aggregateExpressions")):
             if one.kind == "UnresolvedStar":
-                targets = one.names("target") if one.said.get("target") else list(self._rows)
-                columns = [self._known.get(self._rows.get(target.lower()) or "", {}) for target in targets]
+                targets = one.names("target") if one.said.get("target") else list(self.rows)
+                columns = [self._known.get(self.rows.get(target.lower()) or "", {}) for target in targets]
             elif one.kind in ("Alias", "UnresolvedAttribute"):
                 name = str(one.said["name"]) if one.kind == "Alias" else one.names("nameParts")[-1]
                 kind = self.type_of(one.children[0] if one.kind == "Alias" else one)

@@ -233,7 +233,8 @@ class StatePlan:
     """State that lets the SQL of a step span all batches, as in a Spark stream, instead of one batch.
 
     Args:
-        time: Column of the inputs that contains the event time.
+        time: Column of the inputs that contains the event time, a TIMESTAMP. If it is a field of a struct, select it as
+            a column in a step above.
         late: How late a row may arrive. Once newer rows are this far ahead, the pipeline closes the windows and
             discards their state.
         output: ``append`` returns each result once, when it is final. ``complete`` returns all results with each

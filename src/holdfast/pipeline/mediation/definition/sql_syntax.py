@@ -1,7 +1,7 @@
 """Mistakes in a pipeline's SQL, found by Spark's own parser, without a Spark session.
 
 The parser needs Java, and takes about two seconds. It does not look up tables and columns, except for fields that an
-XSD describes (``parsed_fields``).
+XSD describes (``parsed_fields``), and for columns of rows with known columns (``columns``).
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong
 from holdfast.config.unreadable import readable
 from holdfast.pipeline.mediation.definition.checks import FIELDS, IRI, Said
+from holdfast.pipeline.mediation.definition.columns import missing_columns
 from holdfast.pipeline.mediation.definition.parsed_fields import Node, missing_fields, tree_of
 from holdfast.pipeline.mediation.definition.plan import RoutePlan, SinkPlan, StepPlan, TablePlan
 from holdfast.pipeline.session import check_spark
@@ -30,7 +31,7 @@ _FIELD = f"Write the name of a column, or another expression; text needs single 
 
 
 def syntax_mistakes(said: Said) -> Iterator[Wrong]:
-    """Yield SQL of steps, routes and sinks that Spark cannot parse, and its fields that an XSD lacks.
+    """Yield SQL of steps, routes and sinks that Spark cannot parse; its fields that an XSD lacks; and missing columns.
 
     Args:
         said: Field of PipelinePlan -> the value read.
@@ -38,10 +39,10 @@ def syntax_mistakes(said: Said) -> Iterator[Wrong]:
     Raises:
         ConfigurationError: pyspark or Java is not installed.
     """
-    if not (texts := list(_texts(said))):
-        return
     parsed: dict[KeyPath, list[Node]] = {}
-    with _parsing() as parser:
+    texts = list(_texts(said))
+    parsing: AbstractContextManager[Any] = _parsing() if texts else nullcontext()
+    with parsing as parser:
         for path, text, kind in texts:
             what, tree = _parsed(getattr(parser, kind), text)
             if what and kind == _COLUMNS:  # Spark also accepts a type: struct<id: int>, or id: int
@@ -53,6 +54,7 @@ def syntax_mistakes(said: Said) -> Iterator[Wrong]:
             if tree is not None:
                 parsed.setdefault(path, []).append(tree)
     yield from missing_fields(said, parsed)
+    yield from readable(missing_columns(said, parsed))
 
 
 def _texts(said: Said) -> Iterator[_Text]:

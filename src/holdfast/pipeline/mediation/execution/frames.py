@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
@@ -14,6 +15,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.schemas import schema_in
 from holdfast.pipeline.landing.tables import read_landed
 from holdfast.pipeline.mediation.definition.checks import format_of
+from holdfast.pipeline.mediation.definition.columns import no_time
 from holdfast.pipeline.mediation.definition.graph import Graph, can_fail
 from holdfast.pipeline.mediation.definition.plan import ParsePlan, PipelinePlan, StepPlan, TablePlan
 from holdfast.pipeline.mediation.transformations.parsing import parse_json, parse_xml, validate
@@ -45,6 +47,10 @@ class Frames:
     """Step, and its rows with problems."""
     _kept: list[DataFrame] = field(default_factory=list)
 
+    @cached_property
+    def _graph(self) -> Graph:
+        return Graph(self.plan)
+
     def add(self, name: str, rows: DataFrame) -> DataFrame:
         rows.createOrReplaceTempView(name)
         self.rows[name] = rows
@@ -68,7 +74,7 @@ class Frames:
         Raises:
             ConfigurationError: A step cannot be computed; names the step.
         """
-        inputs = Graph(self.plan).inputs
+        inputs = self._graph.inputs
         steps = list(steps)
         uses = Counter(name for step in steps for name in inputs[step.name])
         uses.update({one.input for one in self.plan.routes})
@@ -112,13 +118,27 @@ class Frames:
         return made
 
     def _watermark(self, step: StepPlan, inputs: tuple[str, ...]) -> None:
-        """Create views of its inputs with a watermark that limits the state."""
+        """Create views of its inputs with a watermark that limits the state; of rows that are no stream, only check
+        that this is possible.
+
+        Raises:
+            ConfigurationError: No input has the column of ``state.time``, or it contains no times.
+        """
         assert step.state is not None
-        for name in inputs:
-            rows = self.rows[name]
-            if rows.isStreaming and step.state.time in rows.columns:
-                late = f"{round(step.state.late * 1000)} milliseconds"
-                rows.withWatermark(step.state.time, late).createOrReplaceTempView(name)
+        time, late = step.state.time, f"{round(step.state.late * 1000)} milliseconds"
+        given = {name: self.rows[name] for name in inputs if self._graph.sources(name)}
+        if wrong := no_time(step, {name: rows.columns for name, rows in given.items()}):
+            raise ConfigurationError(f"state.time: {wrong[0]}", remedy=wrong[1])
+        for name, rows in given.items():
+            column = next((one for one in rows.schema if one.name.lower() == time.lower()), None)
+            if column is None:
+                continue
+            if not _is_time(column.dataType):
+                told = f"state.time: the column '{column.name}' of '{name}' is {column.dataType.simpleString()}"
+                remedy = f"Make it a TIMESTAMP in a step above: 'CAST({column.name} AS TIMESTAMP) AS {column.name}'"
+                raise ConfigurationError(told, remedy=remedy)
+            if rows.isStreaming:
+                rows.withWatermark(column.name, late).createOrReplaceTempView(name)
 
     def _parsed(self, name: str, told: ParsePlan, rows: DataFrame) -> DataFrame:
         schema: T.StructType | str | None = told.schema or None
@@ -141,6 +161,13 @@ class Frames:
         )
 
 
+def _is_time(kind: T.DataType) -> bool:
+    """Whether Spark makes a watermark of such a column: of times, or of windows."""
+    if isinstance(kind, T.StructType):
+        return any(one.name == "end" and _is_time(one.dataType) for one in kind)
+    return isinstance(kind, T.TimestampType | T.TimestampNTZType)
+
+
 @contextmanager
 def part(name: str) -> Iterator[None]:
     """Name the part of the pipeline in errors of the block, also in Spark's about tables, columns and functions.
@@ -156,7 +183,10 @@ def part(name: str) -> Iterator[None]:
         raise ConfigurationError(f"{name}: {error.message}", remedy=error.remedy) from error
     except AnalysisException as error:
         told = str(error).strip().splitlines()[0].rstrip("; ")
-        raise ConfigurationError(f"{name}: {told}", remedy=f"Correct the {name.partition(' ')[0]}") from error
+        remedy = f"Correct the {name.partition(' ')[0]}"
+        if (error.getCondition() or "").startswith("STREAMING_OUTPUT_MODE"):
+            remedy = 'Group by the column of state.time, or by a window of it; or set state.output = "complete"'
+        raise ConfigurationError(f"{name}: {told}", remedy=remedy) from error
 
 
 def read_table(spark: SparkSession, table: TablePlan) -> DataFrame:

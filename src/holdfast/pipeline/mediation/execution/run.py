@@ -23,7 +23,7 @@ from holdfast.pipeline.mediation.definition.file import read_pipeline
 from holdfast.pipeline.mediation.definition.graph import Graph, Query
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan
 from holdfast.pipeline.mediation.execution.batches import MediatedBatch
-from holdfast.pipeline.mediation.execution.frames import Frames, own_session
+from holdfast.pipeline.mediation.execution.frames import Frames, own_session, part
 from holdfast.pipeline.mediation.execution.late_rows import dropped_rows, late_letters, rows_read
 from holdfast.pipeline.mediation.execution.lookups import Lookups
 from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, check_tables, output_of, outputs, union
@@ -224,7 +224,10 @@ def _start(
     every = f"{round(plan.interval * 1000)} milliseconds"
     writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=every)
     work = Work(plan, query, inferred, on_batch, partial(_running, session), lookups)
-    return writer.foreachBatch(work).start()
+    if not query.stream:
+        return writer.foreachBatch(work).start()
+    with part(f"step {query.name}"):  # Spark checks at the start whether the SQL suits the output of a state
+        return writer.foreachBatch(work).start()
 
 
 def _running(session: SparkSession) -> StreamingQuery:

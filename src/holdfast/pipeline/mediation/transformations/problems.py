@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.columns import arrow_of, parts_of
 from holdfast.pipeline.spark.workers import spare_collections
-from holdfast.settings import check_arguments
+from holdfast.settings import check_arguments, suggestion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +79,10 @@ def check_column(rows: DataFrame, column: str) -> None:
     found = next((field for field in rows.schema.fields if field.name.lower() == column.lower()), None)
     if found is None:
         raise ConfigurationError(
-            f"the rows have no column {column!r}", remedy=f"The rows have {', '.join(rows.columns)}"
+            f"the rows have no column {column!r}",
+            remedy=" ".join(
+                filter(None, (suggestion(column, rows.columns), f"The rows have {', '.join(rows.columns)}"))
+            ),
         )
     if not isinstance(found.dataType, T.StringType | T.StructType):
         raise ConfigurationError(f"{column} is {found.dataType.simpleString()}, not text", remedy="Cast it to STRING")
