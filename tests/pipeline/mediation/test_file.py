@@ -18,11 +18,12 @@ import pytest
 from holdfast.config.tables import kind_of
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
 from holdfast.pipeline.mediation.definition import plan
-from holdfast.pipeline.mediation.definition.checks import FIELDS
+from holdfast.pipeline.mediation.definition.checks import FIELDS, source_options
 from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.definition.graph import Graph
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, StepPlan
 from holdfast.pipeline.mediation.execution.sinks import absolute, sink_options
+from holdfast.pipeline.reader.options import ReadOptions
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 
@@ -89,6 +90,7 @@ INPUT = 'input = "orders"\n'
         ),
         (TOP.replace("8081", "8081/?token=x"), 6, "sources.orders.broker", "contains a password", "Remove it"),
         (TOP.replace("http:", "ftp:"), 6, "sources.orders.broker", "is not an http", "Example"),
+        (TOP.replace("8081", "8081, b:8081"), 6, "sources.orders.broker", '"b:8081" is not an http', "Example"),
         (
             TOP + '[sources.orders.options]\nmaxRowsPerBach = "1"\n',
             13,
@@ -603,6 +605,14 @@ def test_a_program_can_make_a_plan_without_a_file() -> None:
     told.sink("show", console=5)
     told.route("orders", "show")
     assert told.plan().sinks[0].console == 5
+
+
+def test_a_broker_may_be_several_nodes_of_a_cluster(here: Path) -> None:
+    nodes = "http://a:8081/, https://b:8081,http://a:8081"
+    text = TOP.replace("http://127.0.0.1:8081", nodes).replace('queue = "out"', f'queue = "out"\nbroker = "{nodes}"')
+    plan = read_pipeline(saved(here, text))
+    assert {plan.sources[0].broker, plan.sinks[0].broker} == {"http://a:8081,https://b:8081"}
+    assert ReadOptions.parse(source_options(plan.sources[0])).broker == plan.sources[0].broker
 
 
 # --- what is made of what ---------------------------------------------------------------------------------------------

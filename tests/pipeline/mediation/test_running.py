@@ -93,7 +93,9 @@ def test_the_example_sends_each_order_one_way_and_keeps_what_fails_with_the_reas
 ) -> None:
     put(orders, order(1), order(2, "c2"), order(3, "c2", "2000.00"), "<order", order(5, "c2", "-1.00"))
     put(orders, order(6, "c9"), order(7, "c2", currency="USD"), order(8, "c3", "1.234"), partition=1)
-    here = Here(spark, patiently, read_pipeline(EXAMPLE, {"broker": orders.url, "work": str(tmp_path)}))
+    orders.nodes = {"v": 1, "url": orders.url, "partitions": 2, "workers": [orders.url], "sink": 0}
+    nodes = f"http://127.0.0.1:1, {orders.url}"  # the first node is down
+    here = Here(spark, patiently, read_pipeline(EXAMPLE, {"broker": nodes, "work": str(tmp_path)}))
     stood = here.run().settle()
     (batch,) = here.batches
     assert (batch.rows, batch.sinks, batch.dead, batch.repeated) == (8, {"first": 2, "others": 1}, 5, False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.config.values import Kind, Name, QueueName, Unfit, Url, one_of, told_type, told_value
+from holdfast.config.values import Kind, Name, QueueName, Unfit, Url, one_of, read_url, told_type, told_value
 from holdfast.pipeline.bodies.leniencies import LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.spark.files import names_system
 from holdfast.settings import File, Seconds
@@ -51,6 +51,11 @@ def _bootstrap(value: Any, _base: Path) -> str:
     if not servers or any(_SERVER.fullmatch(one) is None for one in servers):
         raise Unfit(f"{told_value(value)} does not name Kafka servers", 'Write "host:9092", or several with commas.')
     return ",".join(servers)
+
+
+def _nodes(value: Any, base: Path) -> str:
+    addresses = [one.strip().rstrip("/") for one in value.split(",")] if isinstance(value, str) else [value]
+    return ",".join(dict.fromkeys(read_url(one, base) for one in addresses))
 
 
 def _topic(value: Any, _base: Path) -> str:
@@ -91,6 +96,7 @@ TABLE_FORMATS = ("delta", "parquet", "csv", "json")
 RowsName = Annotated[str, Kind("a name of letters, digits and underscores", _rows_name)]
 Place = Annotated[str, Kind("a path, or a URL of a file system that Spark supports", _place)]
 Bootstrap = Annotated[str, Kind("`host:port` of Kafka servers, separated by commas", _bootstrap)]
+Nodes = Annotated[str, Kind("an http or https URL, or those of several nodes, separated by commas", _nodes)]
 Topic = Annotated[str, Kind("the name of a Kafka topic", _topic)]
 Texts = Mapping[str, Annotated[str, Kind("text", _text_of)]]
 Function = Annotated[Any, Kind("a function, `module:function`", _function)]
@@ -106,7 +112,8 @@ class SourcePlan:
 
     Args:
         name: Name of its rows.
-        broker: URL of the server's admin listener, reachable from the executors.
+        broker: URL of the server's admin listener, reachable from the executors. For a cluster, the URLs of several
+            nodes, separated by commas: if one does not answer, the next one is used.
         kafka: Bootstrap servers of a Kafka cluster, reachable from the executors, instead of ``broker``.
         topic: One topic, or several. If you omit it, set the option ``subscribePattern`` or ``assign``.
         once: Read each record from a pipeline's Kafka sink once, even if the sink sent it again after a crash. This
@@ -120,7 +127,7 @@ class SourcePlan:
     """
 
     name: RowsName
-    broker: Url | None = None
+    broker: Nodes | None = None
     queue: tuple[QueueName, ...] = ()
     token_file: File | None = None
     kafka: Bootstrap | None = None
@@ -305,14 +312,16 @@ class SinkPlan:
     Args:
         name: Name of the sink; its name on the server is PIPELINE.NAME.
         queue: A queue of the broker.
-        to: Address of one of the broker's forwarders.
+        to: Address of one of the broker's forwarders. If several forwarders have it, the rows go through the first in
+            the broker's file; to choose another, set ``queue`` to its queue instead.
         kafka: Bootstrap servers of a Kafka cluster.
         topic: The Kafka topic.
         properties_file: File of Kafka client properties, such as ``sasl.jaas.config``. Put secrets in this file.
         table: Directory of a table. Read it with ``read_landed``, and merge its files with ``holdfast compact``.
         format: Format of a new table. The default is Delta. A table that exists keeps its format.
         console: Number of rows to print from each batch, for trials.
-        broker: URL of the server's admin listener. The default is that of the source.
+        broker: URL of the server's admin listener, or those of several nodes of a cluster, separated by commas. The
+            default is that of the source.
         token_file: File that contains the listener's token. The default is that of the source. Without ``broker``,
             so are its options ``caFile``, ``certificateFile``, ``keyFile`` and ``proxy``.
         body: The XML to send; for a Kafka sink, the record's value.
@@ -341,7 +350,7 @@ class SinkPlan:
     table: Place | None = None
     format: SinkFormat | None = None
     console: int | None = None
-    broker: Url | None = None
+    broker: Nodes | None = None
     token_file: File | None = None
     body: str = "body"
     action: str = "action"
