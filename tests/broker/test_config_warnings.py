@@ -1,4 +1,4 @@
-"""What a configuration permits, but hardly anyone wants: policies that match nothing."""
+"""What a configuration permits, but hardly anyone wants: policies that match nothing, forwarders with one address."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig, PolicyConfig, RouteConfig, actions_of, resolved_policy
-from holdfast.broker.config_warnings import forwarders_of_policies, unused_policies
+from holdfast.broker.config_warnings import forwarders_of_policies, shared_addresses, unused_policies
+from holdfast.broker.forwarders import Forwarders
 
 QUEUES = ("a", "b")
 ACTIONS = ("urn:a/1", "urn:a/*", "urn:b", "*")
@@ -45,3 +46,16 @@ def test_a_policy_is_unused_exactly_if_it_changes_nothing_for_any_address(
         resolved_policy(policies, address).refusals == 7 for address in (*ADDRESSES, "http://c.example/", "")
     )
     assert list(unused_policies(config)) == ([] if changed or of_replies else [pattern])
+
+
+@given(forwarders)
+def test_an_address_is_shared_exactly_if_the_order_in_the_file_decides_where_its_rows_go(
+    sending: list[ForwarderConfig],
+) -> None:
+    found = shared_addresses(BrokerConfig(forwarders=tuple(sending)))
+    first, last = (Forwarders(several).addresses() for several in (sending, sending[::-1]))
+    assert set(found) == {to for to in ADDRESSES if first.get(to) != last.get(to)}
+    by_name = {one.name: one for one in sending}
+    for to, names in found.items():
+        assert names == [one.name for one in sending if one.to == to]
+        assert first[to] == by_name[names[0]].queue

@@ -15,7 +15,7 @@ from dataclasses import replace
 from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig
 from holdfast.broker.config_changes import what_changes, what_nodes_share
 from holdfast.broker.config_checks import check_config
-from holdfast.broker.config_warnings import public_secrets, tls_certificates, unused_policies
+from holdfast.broker.config_warnings import public_secrets, shared_addresses, tls_certificates, unused_policies
 from holdfast.broker.forwarders import Forwarders, services_of
 from holdfast.broker.message_security import MessageSecurity
 from holdfast.broker.routing import Router
@@ -164,6 +164,9 @@ class Broker:
             warn_of_tls(*tls_certificates(self.config))
             for pattern, why in unused_policies(self.config).items():
                 log.warning("policy.unused", pattern=pattern, why=why, remedy="Correct the pattern, or remove it.")
+            for to, names in shared_addresses(self.config).items():
+                remedy = "Rows for this address go through the first. For another, let the sink name its queue."
+                log.warning("forwarder.address_shared", to=to, forwarders=names, remedy=remedy)
             expiring = self.config.cluster.expiring_certificates() if self.config.cluster is not None else {}
             for file, until in expiring.items():
                 log.warning("cluster.certificate_expires", file=file, until=until)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.broker.config import BrokerConfig, actions_of
+from holdfast.broker.config import BrokerConfig, ForwarderConfig, actions_of
 from holdfast.broker.destinations import ACTION, NAME, nearness
 from holdfast.config.values import Secret
 from holdfast.exceptions import ConfigurationError
@@ -55,6 +57,26 @@ def unused_policies(config: BrokerConfig) -> dict[str, str]:
         for kind, told in why.items()
         if pattern.startswith(kind) and not names
     }
+
+
+def forwarders_alone(forwarders: Iterable[ForwarderConfig]) -> dict[str, list[ForwarderConfig]]:
+    """Return address -> the forwarders to it that are the only one of their queue, in the order of the file."""
+    forwarders = tuple(forwarders)
+    readers = Counter(one.queue for one in forwarders)
+    found: dict[str, list[ForwarderConfig]] = {}
+    for one in forwarders:
+        if readers[one.queue] == 1:
+            found.setdefault(one.to, []).append(one)
+    return found
+
+
+def shared_addresses(config: BrokerConfig) -> dict[str, list[str]]:
+    """Return the addresses of several forwarders with different queues, and the names of these forwarders.
+
+    Each queue may have its own order, limit or policy. But a row for the address goes into the queue of the first.
+    """
+    found = forwarders_alone(config.forwarders)
+    return {to: [one.name for one in several] for to, several in found.items() if len(several) > 1}
 
 
 def short_lease(config: BrokerConfig) -> str:

@@ -5,11 +5,11 @@ The core decides how a record is forwarded and retransmitted, and in which Seque
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
 
 from holdfast.broker.config import ForwarderConfig
+from holdfast.broker.config_warnings import forwarders_alone
 from holdfast.broker.routing import Router
 from holdfast.config.values import host_of
 from holdfast.core.messages import MC_ANONYMOUS
@@ -175,9 +175,8 @@ class Forwarders:
         return any(config.queue == queue and config.has_replies for config in self.configs.values())
 
     def addresses(self) -> dict[str, str]:
-        """Return address -> the queue whose records go only there."""
-        shared = Counter(config.queue for config in self.configs.values())
-        return {config.to: config.queue for config in self.configs.values() if shared[config.queue] == 1}
+        """Return address -> the queue whose records go only there; of several queues, that of the first forwarder."""
+        return {to: several[0].queue for to, several in forwarders_alone(self.configs.values()).items()}
 
 
 def _check_queue(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:

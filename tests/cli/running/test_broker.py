@@ -161,6 +161,17 @@ def test_a_policy_for_a_forwarder_that_does_not_exist_is_a_warning(run: Any, tmp
     assert json.loads(run("broker", "check", "--json", "broker.toml").out)["unused_policies"] == ["name:ordrs"]
 
 
+def test_forwarders_with_one_address_are_a_warning(run: Any, tmp_path: Path) -> None:
+    bills = '[queues.bills]\n[[routes]]\nqueues = "bills"\n[forwarders.bills]\nqueue = "bills"\nto = "%s"\n'
+    (tmp_path / "broker.toml").write_text(GOOD + bills % "https://partner.example/orders")
+    result = run("broker", "check", "broker.toml")
+    assert result.code == 0, result.err
+    told = "the forwarders orders and bills have the same address; rows for it go through orders"
+    assert [one for one in result.out.splitlines() if one.startswith("warning ")] == [f"warning     {told}"]
+    facts = json.loads(run("broker", "check", "--json", "broker.toml").out)
+    assert facts["shared_addresses"] == {"https://partner.example/orders": ["orders", "bills"]}
+
+
 FITTING = {
     "*": "for all forwarders and replies",
     "name:ord*": "for forwarder orders",
@@ -281,11 +292,14 @@ def test_a_policy_that_no_forwarder_has_is_logged_once_at_each_reading(
     start: Any, tmp_path: Path, workers: int
 ) -> None:
     file = tmp_path / "broker.toml"
-    text = f"store = 'data'\nlisten.port = 0\nadmin.enabled = false\nworkers = {workers}\n[queues.one]\n"
+    text = f"store = 'data'\nlisten.port = 0\nadmin.enabled = false\nworkers = {workers}\n[queues.one]\n[queues.two]\n"
+    text += "".join(f"[forwarders.{q}]\nqueue = '{q}'\nto = 'http://h/'\npaused = true\n" for q in ("one", "two"))
     file.write_text(f'{text}[policies."name:ordrs"]\nsending.keep_alive = "5s"\n')
     broker = start("broker", "--config", "broker.toml")
     told = heard(broker.process, "policy.unused")
     assert "level='warning'" in told and "pattern='name:ordrs'" in told and "no forwarder has this name" in told
+    told = heard(broker.process, "forwarder.address_shared")
+    assert "level='warning'" in told and "to='http://h/'" in told
     broker.url()
     file.write_text(f'{text}[policies."name:odrers"]\nsending.keep_alive = "5s"\n')
     broker.process.send_signal(signal.SIGHUP)

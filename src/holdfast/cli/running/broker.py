@@ -187,6 +187,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         expired_assertions,
         forwarders_of_policies,
         public_secrets,
+        shared_addresses,
         unused_policies,
     )
 
@@ -208,6 +209,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "timestamp_alone": config.security.timestamp_alone,
         "public_secrets": public_secrets(config),
         "expired_assertions": expired_assertions(config),
+        "shared_addresses": shared_addresses(config),
         "policies": forwarders_of_policies(config),
         "unused_policies": list(unused_policies(config)),
         "expiring_certificates": config.cluster.expiring_certificates() if config.cluster is not None else {},
@@ -279,6 +281,10 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
     lines += [
         f"warning     the certificate in {file} expires on {until}"
         for file, until in facts["expiring_certificates"].items()
+    ]
+    lines += [
+        f"warning     the forwarders {' and '.join(names)} have the same address; rows for it go through {names[0]}"
+        for names in facts["shared_addresses"].values()
     ]
     if short := short_lease(config):
         lines.append(f"warning     {short}")
