@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,8 +13,7 @@ from holdfast.client.offsets import Ends, Positions, QueueRange
 from holdfast.client.terminal_text import few
 from holdfast.pipeline.reader.options import RECEIVED, ReadOptions
 from holdfast.pipeline.reader.position_values import ByQueue, Position
-
-log = logging.getLogger("holdfast.pipeline")
+from holdfast.pipeline.spark.logs import log
 
 
 def is_read(options: ReadOptions, queue: str) -> bool:
@@ -106,5 +104,6 @@ def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -
             "store. A longer retention, or a longer time for readers, keeps records",
         )
     if lost:
-        log.warning("%d records that %s are deleted, and skipped: %s", rows, why, ranges)
+        what = f"{rows} records that {why} are deleted, and skipped: {ranges}"
+        log.warning("records.skipped", reader=options.reader, rows=rows, what=what)
     return rows

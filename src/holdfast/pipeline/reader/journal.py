@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import io
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from holdfast.client.errors import RecordsTrimmed
 from holdfast.client.journal import FileMoved, JournalClient, JournalFile, RemoteFile, all_files
 from holdfast.pipeline.reader.bounds import is_read
 from holdfast.pipeline.reader.tasks import PortableReader
+from holdfast.pipeline.spark.logs import log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,8 +37,6 @@ ROWS = 65_536
 """Rows of a batch."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-log = logging.getLogger("holdfast.pipeline")
 
 
 @dataclass
@@ -76,7 +74,7 @@ class JournalReader(PortableReader, DataSourceReader):
                 except RecordsTrimmed as error:
                     if options.fail_on_loss:
                         raise
-                    log.warning("skipped: %s", error.message)
+                    log.warning("journal.skipped", what=error.message)
 
     def _events(self, client: JournalClient, file: JournalFile) -> Iterator[pa.RecordBatch]:
         """Yield the events of a file that may match, in order; then, if it is damaged, an event that reports it."""

@@ -6,7 +6,6 @@ Each method notes where Spark runs it: in the *driver* (one long-lived process f
 from __future__ import annotations
 
 import io
-import logging
 import sys
 import time
 import zlib
@@ -28,11 +27,10 @@ from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.reader import bounds
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.reader.tasks import Part, PortableReader, WsrmPartition, read_task
+from holdfast.pipeline.spark.logs import log
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger("holdfast.pipeline")
 
 
 class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -94,7 +92,8 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
     def _initial(self) -> dict[str, Any]:
         there = bounds.queues_there(self._plane, self._options)
         if not there:
-            log.warning("no record has been read yet: %s", bounds.no_match(self._options))
+            why = f"no record has been read yet: {bounds.no_match(self._options)}"
+            log.warning("source.empty", reader=self._options.reader, what=why)
         starts = self._starts(there)
         places = {}
         for queue, ends in there.items():
@@ -167,7 +166,8 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
             )
         positions = {**ends.firsts, **positions}
         where = bounds.positions_text(positions)
-        log.warning("the stream continues where reader %s of queue %s stopped: %s", reader, queue, where)
+        what = f"the stream continues where reader {reader} of queue {queue} stopped: {where}"
+        log.warning("reader.resumed", reader=reader, queue=queue, what=what)
         return positions
 
     def _join(self, ends: Ends, left: Place | None) -> Place:
@@ -179,10 +179,11 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
             if ends.queue in self._left:
                 self._left.remove(ends.queue)
                 where = bounds.positions_text(left.positions)
-                log.warning("queue %s exists again, and is read from %s", ends.queue, where)
+                log.warning("queue.returned", reader=self._options.reader, queue=ends.queue, read_from=where)
             return left
         place = Place(ends.epoch, self._patience.call(lambda: self._begin(ends, ends.firsts)))
-        log.info("queue %s is new, and is read from %s", ends.queue, bounds.positions_text(place.positions))
+        where = bounds.positions_text(place.positions)
+        log.info("queue.joined", reader=self._options.reader, queue=ends.queue, read_from=where)
         return place
 
     @staticmethod
@@ -300,17 +301,16 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
         reading, self._reading = self._reading, []
         _, gone = offsets.split_trimmed([one for one in reading if one[0] in there], there)
         if gone:
-            log.warning(
-                "deleted during or after a batch that read them: %s. The logs of its tasks name the skipped records",
-                bounds.ranges_text(gone),
-            )
+            what = "deleted during or after a batch that read them: the logs of its tasks name the skipped records"
+            log.warning("records.deleted", reader=self._options.reader, ranges=bounds.ranges_text(gone), what=what)
 
     def _leave(self, places: Places, queues: Sequence[str]) -> Places:
         for queue in queues:
             if queue not in self._left:
                 self._left.add(queue)
                 where = bounds.positions_text(places.queues[queue].positions)
-                log.warning("queue %s is dropped at %s, because option failOnDataLoss is false", queue, where)
+                what = f"queue {queue} is dropped at {where}, because option failOnDataLoss is false"
+                log.warning("queue.dropped", reader=self._options.reader, queue=queue, what=what)
         read = {queue: place for queue, place in places.queues.items() if queue not in queues}
         return replace(places, queues=read, left={**places.left, **{one: places.queues[one] for one in queues}})
 
@@ -367,7 +367,7 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
             self._nodes = self._plane.nodes()
             self._is_alone = self._nodes is None
         except ServerAway as error:
-            log.warning("the tasks of this batch ask any node: %s", error.message)
+            log.warning("nodes.unknown", reader=self._options.reader, error=error.message)
         return self._nodes
 
     def _still_kept(self, ranges: list[QueueRange]) -> list[QueueRange]:
@@ -395,26 +395,25 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
                 self._committed[queue] = place.positions
                 self._tell_of_another(queue, place.positions, stands)
             except ServerAway as error:
-                log.warning("cursor %s of queue %s was not moved, the next batch moves it: %s", reader, queue, error)
+                what = "the next batch moves it"
+                log.warning("cursor.not_moved", reader=reader, queue=queue, error=str(error), what=what)
             except (RecordsTrimmed, UnknownQueue) as error:
                 if self._options.fail_on_loss:
                     raise
-                log.warning("cursor %s of queue %s was not moved: %s", reader, queue, error)
+                log.warning("cursor.not_moved", reader=reader, queue=queue, error=str(error))
 
     def _tell_of_another(self, queue: str, positions: Positions, stands: Positions) -> None:
         """Report a cursor beyond the position of this query, which another query must have moved."""
         ahead = {one: at for one, at in stands.items() if one in positions and at > positions[one]}
         if ahead and queue not in self._shared:
             self._shared.add(queue)
-            log.warning(
-                "cursor %s of queue %s is at %s, but this query is at %s: another query uses the name, or the "
-                "checkpoint was restored. The records in between may be deleted before this query reads them. Use "
-                "a different reader for each query",
-                self._options.reader,
-                queue,
-                bounds.positions_text(ahead),
-                bounds.positions_text({one: positions[one] for one in ahead}),
+            own = bounds.positions_text({one: positions[one] for one in ahead})
+            what = (
+                f"it is at {bounds.positions_text(ahead)}, but this query is at {own}: another query uses the name, or "
+                "the checkpoint was restored. The records in between may be deleted before this query reads them"
             )
+            remedy = "Use a different reader for each query"
+            log.warning("cursor.shared", reader=self._options.reader, queue=queue, what=what, remedy=remedy)
 
     def stop(self) -> None:
         """In the driver, at the end of most runs."""

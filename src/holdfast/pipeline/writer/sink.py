@@ -10,7 +10,6 @@ Each method notes where Spark runs it; attributes that one method sets on ``self
 from __future__ import annotations
 
 import hashlib
-import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -24,6 +23,7 @@ from pyspark.sql.types import StructType
 from holdfast.client.data_plane import Patience
 from holdfast.client.errors import PipelineError, RowRefused, ServerAway, SinkBound, TokenKnown, WriteRefused
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.pipeline.spark.logs import log
 from holdfast.pipeline.spark.workers import spare_collections
 from holdfast.pipeline.writer.client import Batch, Published, SinkPlane, Taken
 from holdfast.pipeline.writer.options import WriteOptions
@@ -31,8 +31,6 @@ from holdfast.pipeline.writer.rows import Part, Refused, RowEncoder, RowPlan, pl
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger("holdfast.pipeline")
 
 
 @dataclass
@@ -124,18 +122,13 @@ class _Writer:
         batch = staged[0].batch
         rows, refused = sum(one.rows for one in staged), sum(one.refused for one in staged)
         if not is_new:
-            log.warning("batch %d of sink %s was already published: it is not sent again", batch.number, batch.sink)
+            what = "it was already published, and is not sent again"
+            log.warning("batch.repeated", sink=batch.sink, batch=batch.number, what=what)
         elif refused:
-            log.warning(
-                "batch %d of sink %s: %d rows sent, %d refused rows are in %s",
-                batch.number,
-                batch.sink,
-                rows,
-                refused,
-                self._options.refused,
-            )
+            where = self._options.refused
+            log.warning("rows.refused", sink=batch.sink, batch=batch.number, sent=rows, refused=refused, where=where)
         else:
-            log.info("batch %d of sink %s: %d rows sent", batch.number, batch.sink, rows)
+            log.info("batch.sent", sink=batch.sink, batch=batch.number, sent=rows)
 
     def _plane(self) -> closing[SinkPlane]:
         return closing(SinkPlane(self._options.broker, self._options.access))
@@ -189,7 +182,7 @@ class WsrmWriter(_Writer, DataSourceArrowWriter):
                 with self._plane() as plane:
                     plane.forget(batch.sink)
             except HoldfastError as error:  # the rows are sent, and the server later forgets the sink on its own
-                log.warning("sink %s is not forgotten yet, holdfast sinks lists it: %s", batch.sink, error)
+                log.warning("sink.not_forgotten", sink=batch.sink, error=str(error), what="holdfast sinks lists it")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver: a task, or the commit, failed."""
@@ -360,12 +353,9 @@ def _discard(options: WriteOptions, batch: Batch, tokens: Sequence[str]) -> None
         with closing(SinkPlane(options.broker, options.access)) as plane:
             plane.discard(batch.sink, list(tokens))
     except Exception as error:  # the earlier failure is the one to report
-        log.warning(
-            "the staged rows of batch %d of sink %s are deleted only with its next batch, or after a week: %s",
-            batch.number,
-            batch.sink,
-            error.message if isinstance(error, HoldfastError) else error,
-        )
+        what = "its staged rows are deleted only with the next batch, or after a week"
+        told = error.message if isinstance(error, HoldfastError) else str(error)
+        log.warning("rows.not_discarded", sink=batch.sink, batch=batch.number, error=told, what=what)
 
 
 __all__ = ["Staged", "WsrmStreamWriter", "WsrmWriter", "planned"]
