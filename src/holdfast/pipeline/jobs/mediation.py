@@ -37,6 +37,7 @@ from holdfast.pipeline.jobs.command import (
     spark_options,
 )
 from holdfast.pipeline.jobs.output import json_option, sparse, tell
+from holdfast.pipeline.jobs.waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -217,6 +218,8 @@ def _run(
     ended = False
     total: Counter[Any] = Counter()
     sources = {query.name: query.source.name for query in Graph(plan).queries()}
+    click.echo(f"Spark started, reading {', '.join(dict.fromkeys(sources.values()))}", err=True)
+    waiting = Waiting()
     while not ended:
         try:
             ended = mediation.wait(0.2)
@@ -226,6 +229,7 @@ def _run(
         _tell(batches, total, collector)
         for name, query in mediation.queries.items():
             collector.look(name, query.lastProgress)
+        waiting.look(mediation.queries, total["batches"])
         if stop.is_set() and not ended:
             mediation.stop()
             ended = True
@@ -268,6 +272,7 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[Any], collec
     while not batches.empty():
         batch = batches.get()
         collector.add(batch)
+        total["batches"] += 1
         total[f"rows {batch.query}"] += batch.rows
         total["dead"] += batch.dead
         total["doubles"] += batch.doubles
