@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_server import FakeServer, record
 from pyspark.errors import PySparkException, StreamingQueryException
+from quick_spark import quick_spark
 from waiting import until
 
 from holdfast.pipeline.progress import watch
@@ -123,6 +124,34 @@ def test_a_session_may_leave_the_python_tracebacks_out(spark: SparkSession, shop
     with pytest.raises(PySparkException, match=r"(?s)has no queue 'order'.*Did you mean 'orders'") as caught:
         load(bare, shop, queue="order").count()
     assert "Traceback" not in str(caught.value)
+
+
+HIDDEN = """
+import sys
+from holdfast.pipeline import session
+options = {"broker": sys.argv[1], "reader": "r", "awaySeconds": "0"}
+rows = session(master="local[1]").readStream.format("wsrm").options(**options).load()
+query = rows.writeStream.format("noop").option("checkpointLocation", sys.argv[2]).start()
+try:
+    query.awaitTermination()
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.nightly
+def test_an_environment_variable_leaves_the_tracebacks_out_of_the_errors_of_streams(tmp_path: Path) -> None:
+    down = f"http://127.0.0.1:{free_ports(1)[0]}"
+    told = subprocess.run(
+        [sys.executable, "-c", HIDDEN, down, str(tmp_path)],
+        env={**os.environ, **quick_spark(), "SPARK_HIDE_TRACEBACK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=True,
+    ).stdout
+    assert "ServerAway: the server at" in told and "awaySeconds sets how long" in told
+    assert "Traceback" not in told
 
 
 class Stream:

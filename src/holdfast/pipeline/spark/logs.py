@@ -1,7 +1,7 @@
 """The log of Spark's source and sink: lines with the time, the level and an event, as those of a broker.
 
 It belongs to the standard library's logger ``holdfast.pipeline``. Spark runs source and sink in Python processes that
-configure no logging, so the line itself contains all that tells which query it is about.
+configure no logging, so each line also names the query, by its reader or its sink.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def _of_sql(
     there = {name.lower() for name in columns}
     for tree in parsed.get(where, ()):
         nodes = list(tree.all())
-        if any(one.is_plan for one in nodes):  # a subquery has rows of its own
+        if any(one.is_plan for one in nodes):  # a subquery has other rows
             continue
         named = [one.names("nameParts") for one in nodes if one.kind == "UnresolvedAttribute"]
         for parts in named:
