@@ -150,12 +150,16 @@ def test_nodes_compare_no_secret_and_no_place_of_a_file(tmp_path: Path, monkeypa
     assert [name for name in one if one[name] != other[name]] == ["security"]
 
 
-def test_the_password_of_the_database_may_be_replaced_in_its_file(tmp_path: Path) -> None:
-    text = b"store = 'postgresql://me@db.example/orders'\nstore_password_file = 'password'\n"
+@pytest.mark.parametrize("store", ["postgresql://me@db/orders", "mariadb://me@db/x", "kafka://me@a:1/orders?cache=/c"])
+def test_the_password_of_the_store_may_be_replaced_in_its_file(store: str, tmp_path: Path) -> None:
+    text = f"store = '{store}'\nstore_password_file = 'password'\n".encode()
     (tmp_path / "password").write_text("old")
     running = parse_config(text, "broker.toml", tmp_path)
     (tmp_path / "password").write_text("new")
-    assert parse_config(text, "broker.toml", tmp_path, running=running).store_location() == running.store_location()
+    changed = b"allow_addresses = ['http://ann.example']\n" + text
+    found = parse_config(changed, "broker.toml", tmp_path, running=running)
+    assert found.store_location() == running.store_location()
+    assert what_changes(running, found) == ["store_password_file", "allow_addresses"]
     (tmp_path / "other").write_text("new")
     with pytest.raises(ConfigurationMistakes, match="cannot change while the broker runs"):
         parse_config(text.replace(b"'password'", b"'other'"), "broker.toml", tmp_path, running=running)

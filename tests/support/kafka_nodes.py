@@ -16,7 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from maven_build import fetch
 from quick_spark import FLAGS
 
@@ -203,6 +208,33 @@ class KafkaNodes:
         process = self.processes[node]
         assert process is not None
         os.kill(process.pid, signal.SIGSTOP if on else signal.SIGCONT)
+
+    def alter_password(self, password: str) -> None:
+        """Give the user another password for SCRAM-SHA-512."""
+        mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        altered = UserScramCredentialUpsertion(USER, mechanism, password.encode())
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.alter_user_scram_credentials([altered])[USER].result(PATIENCE)
+
+    def restart_in_turn(self) -> None:
+        """Restart one node after the other, each when the cluster knows all of them."""
+        for node in range(len(self.processes)):
+            self.end(node)
+            self.start(node)
+            self.wait()
+            self.wait_in_sync()
+
+    def wait_in_sync(self) -> None:
+        """Wait until all replicas of all topics are in sync."""
+        admin, until = AdminClient({"bootstrap.servers": self.servers}), time.monotonic() + PATIENCE
+        while any(
+            len(one.isrs) < len(one.replicas)
+            for topic in admin.list_topics(timeout=PATIENCE).topics.values()
+            for one in topic.partitions.values()
+        ):
+            if time.monotonic() > until:
+                raise RuntimeError("not all replicas are in sync")
+            time.sleep(0.1)
 
     def new_url(self, cache: Path, **options: object) -> str:
         """The URL of a store in a new topic, with a cache under a directory."""

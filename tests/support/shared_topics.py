@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.store.kafka.topic import KafkaAway
+from holdfast.store.kafka.login import KafkaAway
 
 Change = tuple[str, bytes | None]
 
@@ -48,6 +48,10 @@ class FakeTopic:
         self.before_write: Callable[[], object] = lambda: None
         self._asked = 0
         self._outcomes: list[tuple[Callable[[bool], None], bool]] = []
+
+    def no_answer(self, why: str) -> KafkaAway:
+        """See KafkaLog."""
+        return KafkaAway(self.said or why)
 
     def bounds(self, wait: float) -> tuple[int, int]:
         """See SharedTopic."""

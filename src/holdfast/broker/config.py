@@ -56,7 +56,7 @@ from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.security.freshness import Freshness
 from holdfast.security.users import Users
 from holdfast.settings import MAX_WORKERS, Bytes, Seconds, SecondsOrZero, Within
-from holdfast.store.address import is_kafka, is_sql, with_password_file
+from holdfast.store.address import is_kafka, with_password_file
 from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
@@ -429,8 +429,8 @@ class BrokerConfig:
 
     Args:
         store: Directory, or URL of a database, of the broker's store.
-        store_password_file: File with the password of the database, which is read again for each new connection.
-        store_password_env: Environment variable with the password of the database.
+        store_password_file: File with the password of the database or of Kafka. Running processes follow its content.
+        store_password_env: Environment variable with the password of the database or of Kafka.
         partitions: Number of partitions of each queue for one-way messages. A Sequence stays in one partition, which
             keeps its order. The number is fixed when the store is created: 64 by default.
         sessions: Number of further partitions of each queue, each for one client that sends requests. Such a client
@@ -493,7 +493,7 @@ class BrokerConfig:
         password = self.store_password_file or self.store_password_env
         if password is None:
             return store
-        if self.store_password_file is not None and is_sql(store):
+        if self.store_password_file is not None:
             return with_password_file(store, password.origin)
         parts = urlsplit(store)
         user, _, host = parts.netloc.rpartition("@")

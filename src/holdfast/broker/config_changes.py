@@ -15,7 +15,6 @@ from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong
 from holdfast.config.values import Kind, Secret
 from holdfast.settings import Unit, hints_of
-from holdfast.store.address import is_sql
 
 _FILES = ("the path of a file", "a directory")
 _FIXED = (
@@ -75,7 +74,7 @@ def what_cannot_change(old: BrokerConfig, new: BrokerConfig) -> Iterator[Wrong]:
     for path in _differences(old, new):
         key = ".".join(map(str, path))
         if key == "store_password_file" and _has_same_file(old, new):
-            continue  # each new connection reads the file again
+            continue  # new connections use what the file contains then
         if key in _FIXED or (path[0] == "cluster" and (path[1:2] != ("tls",) or len(path) == 2)):
             yield path, "this cannot change while the broker runs", _RESTART
         elif key in ("listen.tls", "admin.tls"):
@@ -154,7 +153,7 @@ def _differences(old: BrokerConfig, new: BrokerConfig) -> Iterator[KeyPath]:
 
 def _has_same_file(old: BrokerConfig, new: BrokerConfig) -> bool:
     before, after = old.store_password_file, new.store_password_file
-    return before is not None and after is not None and before.origin == after.origin and is_sql(new.store)
+    return before is not None and after is not None and before.origin == after.origin
 
 
 def _of_named(path: KeyPath, before: tuple[Any, ...], after: tuple[Any, ...]) -> Iterator[KeyPath]:

@@ -301,6 +301,8 @@ class _Agent:
         self._created = ""
         """Where this node created the cluster; "": it was there."""
         self._trouble = ""
+        self._told_remedies: set[str] = set()
+        """What the log said to do, since the database is away."""
         self._done.setblocking(False)
 
     def run(self) -> int:
@@ -362,11 +364,16 @@ class _Agent:
     def _lost(self, why: NoAnswer) -> None:
         now = trust_clock()
         self._membership.unanswered(now)
-        if self._away_since is None:
+        self._trouble = reason = str(why)
+        is_first, remedy = self._away_since is None, reason.partition(". ")[2]
+        if is_first:
             self._away_since = now
-            self._report("warning", "cluster.database_away", reason=str(why))
+            self._told_remedies = {""}
+        if is_first or remedy not in self._told_remedies:
+            self._told_remedies.add(remedy)
+            self._report("warning", "cluster.database_away", reason=reason)
+        if is_first:
             self._memory.save()
-        self._trouble = str(why)
 
     def _tell(self, request: Request, answer: Answer, before: View) -> None:
         """Log what happened to the membership."""

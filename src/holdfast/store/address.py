@@ -80,10 +80,15 @@ class SQLAddress:
     def password(self) -> str | None:
         """Return what the file contains now, so that a password can be replaced while a server runs; None if there is
         no file, or if it is unreadable."""
-        try:
-            return Path(self.password_file).read_text("utf-8-sig").strip("\r\n") if self.password_file else None
-        except (OSError, ValueError):
-            return None
+        return password_in(self.password_file)
+
+
+def password_in(file: str) -> str | None:
+    """Return the password that a file contains; None if the name is empty or the file is unreadable."""
+    try:
+        return Path(file).read_text("utf-8-sig").strip("\r\n") if file else None
+    except (OSError, ValueError):
+        return None
 
 
 _TLS_FILES = frozenset(["sslcert", "sslkey", "sslrootcert", "sslcrl", "ssl_ca", "ssl_cert", "ssl_key"])
@@ -242,7 +247,7 @@ def _check_ports(rest: str, options: list[tuple[str, str]], text: str) -> None:
 
 
 def with_password_file(location: str, file: str) -> str:
-    """Return the URL of a database with the file that contains the password."""
+    """Return a URL with the file that contains the password."""
     return f"{location}{'&' if '?' in location else '?'}{urlencode({'password_file': os.path.abspath(file)}, safe='/')}"
 
 

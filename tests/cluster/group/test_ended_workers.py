@@ -22,7 +22,7 @@ from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.trust import Trust
 from holdfast.endpoint.workers.agent_link import AgentLink
 from holdfast.endpoint.workers.supervisor import STARTS, Supervisor
-from holdfast.store.kafka.topic import KafkaAway
+from holdfast.store.kafka.login import KafkaAway
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 POLICY = LeasePolicy(6.0)

@@ -12,6 +12,25 @@ from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore
 
 
+async def test_a_problem_is_logged_again_if_there_is_something_else_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    engine = Engine(store, lambda effect: None, lambda error: None)
+    engine.start(Queue("inbox"))
+    watch = engine._watch
+    assert watch is not None
+    refused = "Kafka does not serve: refused login. Check the password."
+    silent = ["Kafka: no answer for 3 s", "Kafka: no answer for 4 s"]
+    for trouble in (*silent, refused, silent[0], refused, "", refused):
+        store.trouble = trouble
+        watch._look()
+    told = [one.getMessage() for one in caplog.records if one.name.startswith("holdfast")]
+    kinds = [next(word for word in ("unavailable", "available") if f"event='store.{word}'" in one) for one in told]
+    assert kinds == ["unavailable", "unavailable", "available", "unavailable"]
+    assert ["Check Kafka." in one for one in told] == [True, False, False, False]
+    assert ["Check the password." in one for one in told] == [False, True, False, True]
+    await engine.stop()
+
+
 async def test_a_store_that_fails_is_not_reported_as_available_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

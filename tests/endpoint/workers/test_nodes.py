@@ -327,7 +327,11 @@ def test_probes_give_the_true_reason_while_a_node_may_not_act(cluster: Start) ->
         "Kafka: no answer. Check Kafka. The node continues on its own when it answers."
     )
     with urlopen(f"{admin}/metrics", timeout=240) as answer:
-        assert b'worker="1"' in answer.read()
+        text = answer.read()
+        assert b'worker="1"' in text and b"holdfast_node_without_contact 1.0" in text
+    made.tell(trouble="refused login: no. Check the password.", engine="Kafka")
+    wait_until(lambda: refusal(admin, "/readyz").endswith("Kafka: refused login: no. Check the password."))
+    assert ask(admin, "/healthz")["trouble"].endswith("Check the password. The node then continues on its own.")
     made.tell()
     wait_until(lambda: refusal(admin, "/readyz") == "")
     assert ask(admin, "/healthz") == {"status": "ok"}

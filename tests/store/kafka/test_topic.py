@@ -21,7 +21,8 @@ from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.store import open_store, store_exists
 from holdfast.store.kafka import topic
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
-from holdfast.store.kafka.topic import KafkaAway, KafkaLog, once_it_can
+from holdfast.store.kafka.login import KafkaAway
+from holdfast.store.kafka.topic import KafkaLog, once_it_can
 from holdfast.testing.ports import free_ports
 
 ANSWERS = sorted(code for code in topic._PASSING if code > 0)

@@ -34,7 +34,8 @@ from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed, 
 from holdfast.store.directory import DirectoryLock
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.frames import RESIGNED, Claim, encode_claim
-from holdfast.store.kafka.topic import KafkaAway, KafkaLog, client_settings
+from holdfast.store.kafka.login import KafkaAway, KafkaLogin
+from holdfast.store.kafka.topic import KafkaLog
 
 _POLL: Final = 0.05
 """Seconds between two looks at the group's messages and at the supervisor's."""
@@ -84,6 +85,8 @@ class _GroupAgent:
         self._group = group_of(self._address)
         self._since = since = round(time.time(), 6)  # as the client id has it
         self._client_id = client_id(settings.node, settings.url, since, settings.secret[:8])
+        self._login = KafkaLogin(self._address)
+        """That of the members of the group."""
         self._membership = GroupMembership(
             settings.node, settings.url, settings.partitions, settings.policy, since, settings.secret[:8]
         )
@@ -120,6 +123,8 @@ class _GroupAgent:
         self._said = ""
         self._away_since: float | None = None
         self._trouble = ""
+        self._told_remedies: set[str] = set()
+        """What the log said to do, since Kafka is away."""
 
     @property
     def _is_ending(self) -> bool:
@@ -176,7 +181,7 @@ class _GroupAgent:
                         one.open(creates=True)
                     break
                 except KafkaAway as error:
-                    self._be_away(str(error))
+                    self._be_away(error)
                     self._wait(_PAUSE)
             self._identity = log.identity
             if log.has_created or self._shared.has_created:
@@ -203,7 +208,7 @@ class _GroupAgent:
             try:
                 picture = described_group(self._describer, looks=1)
             except KafkaAway as error:
-                self._be_away(str(error))
+                self._be_away(error)
             else:
                 self._be_back()
                 if all(one.node != node for one in picture.members):
@@ -237,7 +242,7 @@ class _GroupAgent:
         lease = self._settings.policy.lease
         consumer = Consumer(
             {
-                **client_settings(self._address, self._hear),
+                **self._login.settings(self._hear),
                 "client.id": client,
                 "group.id": self._group,
                 "partition.assignment.strategy": "cooperative-sticky",
@@ -296,6 +301,7 @@ class _GroupAgent:
 
     def _poll(self) -> None:
         assert self._consumer is not None
+        self._login.renew(self._consumer, self._former, *self._pins.values())
         try:
             message = self._consumer.poll(_QUICK_POLL if self._membership.is_handing_over else _POLL)
         except KafkaException as error:
@@ -357,9 +363,11 @@ class _GroupAgent:
             picture = self._describer.answer()
         except KafkaAway as error:
             self._asked_at, self._refused_at = None, now
-            self._be_away(str(error))
+            self._be_away(error)
             return
         if picture is None:
+            if self._away_since is not None and self._login.refusal is not None:
+                self._be_away(KafkaAway(self._trouble))  # the answer may take longer than a lease
             return
         sent, self._asked_at = self._asked_at, None
         self._be_back()
@@ -369,16 +377,23 @@ class _GroupAgent:
             self._is_member = True
             self._report("info", "cluster.joined", node=self._settings.node, incarnation=self._consumer.memberid())
 
-    def _be_away(self, why: str) -> None:
-        self._trouble = why or self._said
+    def _be_away(self, why: KafkaAway) -> None:
+        """Log that Kafka does not answer, and again if there is something else to do about it."""
+        away = why if why.remedy else self._login.away(str(why) or self._said)
+        self._trouble = away.explained
         if self._away_since is None:
             self._away_since = trust_clock()
-            self._report("warning", "cluster.kafka_away", reason=self._trouble, remedy=_CONTACT)
+            self._told_remedies.clear()
+        remedy = away.remedy or _CONTACT
+        if remedy not in self._told_remedies:
+            self._told_remedies.add(remedy)
+            self._report("warning", "cluster.kafka_away", reason=str(away), remedy=remedy)
 
     def _be_back(self) -> None:
         if self._away_since is not None:
             self._report("info", "cluster.kafka_back", seconds=round(trust_clock() - self._away_since, 3))
             self._away_since, self._trouble = None, ""
+            self._login.answered()
 
     def _leave(self) -> None:
         """Let other nodes take the partitions, then leave the group."""

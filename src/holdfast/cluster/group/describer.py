@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
@@ -23,7 +24,8 @@ from confluent_kafka.admin import AdminClient
 from holdfast.cluster.group.members import GroupPicture
 from holdfast.cluster.group.pictures import group_of, picture_of
 from holdfast.store.kafka.address import read_kafka_address
-from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, client_settings
+from holdfast.store.kafka.login import KafkaAway, KafkaLogin
+from holdfast.store.kafka.topic import ANSWER_SECONDS
 
 _LONGEST: Final = 20.0
 """Seconds after which a process that does not answer is ended. It takes a second or two to start, and more on a busy
@@ -31,6 +33,9 @@ machine."""
 _MOST_FAILURES: Final = 3
 """Failures in a row after which a new process asks."""
 _LOOK: Final = 0.01
+_LISTEN: Final = 0.2
+_REFUSED: Final = 1.0
+"""Seconds that the other brokers have to answer when one refuses a connection."""
 NOT_YET: Final = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -47,10 +52,11 @@ class NotDescribed(KafkaAway):
     Args:
         why: The reason, as text.
         code: Kafka's number of it; None: the process did not answer.
+        remedy: As that of KafkaAway.
     """
 
-    def __init__(self, why: str, code: int | None = None) -> None:
-        super().__init__(why)
+    def __init__(self, why: str, code: int | None = None, remedy: str = "") -> None:
+        super().__init__(why, remedy)
         self.code = code
 
 
@@ -123,7 +129,7 @@ class GroupDescriber:
 
     def _picture(self, told: dict[str, Any]) -> GroupPicture:
         if "why" in told:
-            raise NotDescribed(told["why"], told["code"])
+            raise NotDescribed(told["why"], told["code"], told["remedy"])
         self._failures = 0
         return msgspec.convert(told, GroupPicture)
 
@@ -159,18 +165,44 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     location = msgspec.json.decode(sys.stdin.buffer.readline(), type=str)
     address, heard = read_kafka_address(location), [""]
-    admin = AdminClient(client_settings(address, lambda error: heard.__setitem__(0, error.str())))
+    login = KafkaLogin(address)
+    admin = AdminClient(login.settings(lambda error: heard.__setitem__(0, error.str())))
     group = group_of(address)
     for _ in sys.stdin.buffer:
+        login.renew(admin)
         asked = admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
         told: Any
         try:
-            told = picture_of(asked.result(), address.topic)
+            told = picture_of(_answer(asked, admin, login), address.topic)
+            login.answered()
         except KafkaException as error:
-            told = {"why": _why(error.args[0], heard[0]), "code": error.args[0].code()}
+            admin.poll(0)  # calls what hears
+            away = login.away(_why(error.args[0], heard[0]))
+            told = {"why": str(away), "code": error.args[0].code(), "remedy": away.remedy}
             heard[0] = ""
         sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
         sys.stdout.buffer.flush()
+
+
+def _answer(asked: Future[Any], admin: AdminClient, login: KafkaLogin) -> Any:
+    """Wait for an answer of Kafka, but not long after it has refused a connection.
+
+    Raises:
+        KafkaException: Kafka did not answer.
+    """
+    until = math.inf
+    while True:
+        try:
+            return asked.result(_LISTEN)
+        except TimeoutError:
+            admin.poll(0)
+            login.renew(admin)
+            if login.refusal is None:
+                until = math.inf
+            elif until == math.inf:
+                until = time.monotonic() + _REFUSED
+            elif time.monotonic() > until:
+                raise KafkaException(KafkaError(KafkaError._AUTHENTICATION)) from None
 
 
 def _why(error: KafkaError, heard: str) -> str:

@@ -32,7 +32,8 @@ from holdfast.cluster.operating.status import (
 )
 from holdfast.exceptions import ConfigurationError, StoreMissing, counted
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
-from holdfast.store.kafka.topic import COMMAND_REMEDY, COMMAND_SECONDS, KafkaAway, KafkaLog
+from holdfast.store.kafka.login import KafkaAway
+from holdfast.store.kafka.topic import COMMAND_REMEDY, COMMAND_SECONDS, KafkaLog
 
 _LOOKS: Final = 20
 """How often to ask for the group until its assignment is complete. Then the reports of the nodes count instead."""

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from holdfast.exceptions import StoreFailed
 from holdfast.store.kafka.address import KafkaAddress
 from holdfast.store.kafka.requirements import require_compacted, settings_of_compacted
-from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, said
+from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaLog, said
 
 _ANSWER_LOOKS: Final = 100
 """How often to ask for records before Kafka counts as away: each time waits for its part of ANSWER_SECONDS."""
@@ -82,9 +82,11 @@ class SharedTopic(KafkaLog):
                 self.position = (one.offset() or 0) + 1
                 self.clock = max(self.clock, one.timestamp()[1] / 1000)
                 self.is_at_end = False
+                self._login.answered()
             elif error.code() == KafkaError._PARTITION_EOF:
                 self.position = max(self.position, one.offset() or 0)
                 self.is_at_end = True
+                self._login.answered()
             else:
                 self._is_reading = False
                 raise self._explained(KafkaException(error))
@@ -108,7 +110,7 @@ class SharedTopic(KafkaLog):
                 found[key] = value
             if self.is_at_end and not changes:
                 return {key: value for key, value in found.items() if value is not None}
-        raise KafkaAway(self.said or "it sends no records")
+        raise self.no_answer("it sends no records")
 
     def say(self, key: str, value: bytes | None, then: Callable[[bool], None]) -> None:
         """Write a value, without waiting.
@@ -123,6 +125,7 @@ class SharedTopic(KafkaLog):
                 self.said = error.str()
             else:
                 self.written_at = message.timestamp()[1] / 1000
+                self._login.answered()
             then(error is None)
 
         try:

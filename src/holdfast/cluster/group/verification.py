@@ -16,7 +16,8 @@ from holdfast.exceptions import StoreFormatError
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.audit import LogAudit
 from holdfast.store.kafka.comparison import compare_cache
-from holdfast.store.kafka.topic import KafkaAway, KafkaLog
+from holdfast.store.kafka.login import KafkaAway
+from holdfast.store.kafka.topic import KafkaLog
 
 _TRIES: Final = 5
 """How often to begin again with a log that its owner trims while it is read."""

@@ -26,7 +26,7 @@ from holdfast.cluster.group.shared_topic import Change, SharedTopic
 from holdfast.cluster.shared.tables import Part, Row, TablesAway
 from holdfast.exceptions import StoreFailed
 from holdfast.store.kafka.address import read_kafka_address
-from holdfast.store.kafka.topic import KafkaAway
+from holdfast.store.kafka.login import KafkaAway
 
 PATIENCE: Final = 2.0
 """Seconds that a call waits for Kafka."""
@@ -116,7 +116,7 @@ class TopicTables:
 
     def _read(self, topic: SharedTopic, until: float) -> Iterable[Change]:
         if time.monotonic() > until:
-            raise KafkaAway(topic.said or f"not everything was read within {PATIENCE:.0f} s")
+            raise topic.no_answer(f"not everything was read within {PATIENCE:.0f} s")
         changes = list(topic.changes(_LOOK))
         self._apply(changes)
         return changes
@@ -132,10 +132,10 @@ class TopicTables:
                 topic.say(key, value, outcomes.append)
             while len(outcomes) < len(part):
                 if time.monotonic() > until:
-                    raise KafkaAway(topic.said or f"no answer for {PATIENCE:.0f} s")
+                    raise topic.no_answer(f"no answer for {PATIENCE:.0f} s")
                 topic.hear_outcomes(_LOOK)
             if not all(outcomes):
-                raise KafkaAway(topic.said or "a change was not written")
+                raise topic.no_answer("a change was not written")
             while part:
                 for key, value in self._read(topic, until):
                     if key in part and part[key] == value:

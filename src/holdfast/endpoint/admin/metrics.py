@@ -44,6 +44,11 @@ class DestinationCollector(Collector):
             "Seconds since the commit in progress started.",
             value=commits.pending_seconds,
         )
+        yield GaugeMetricFamily(
+            "holdfast_store_failing",
+            "1 while the store accepts no new messages, because of its disk, its database or Kafka; else 0.",
+            value=bool(app.store.trouble),
+        )
         yield _counter("holdfast_transmissions", "Messages sent, including retransmissions.", app.sender.transmissions)
         again = CounterMetricFamily(
             "holdfast_retransmissions", "Retransmitted messages by forwarder.", labels=["forwarder"]

@@ -16,19 +16,22 @@ _WATCH_SECONDS = 1.0
 
 
 def _remedy(trouble: str) -> str:
-    """Return the remedy for a store's own trouble, which names the disk, Kafka or the database."""
+    """Return the remedy for a store's own trouble, which names the disk, Kafka or the database, or has a remedy."""
     if trouble.startswith("The disk"):
         return "Free space there. The server then resumes automatically."
+    if trouble.endswith("."):
+        return "The server then resumes automatically."
     return f"Check {'Kafka' if trouble.startswith('Kafka') else 'the database'}. The server resumes when it answers."
 
 
 class StoreWatch:
-    """Logs, checking once a second, when a problem of the store begins and when it ends."""
+    """Logs, checking once a second, when a problem of the store begins, has another remedy, and ends."""
 
     def __init__(self, store: Store, commits: Commits) -> None:
         self._store = store
         self._commits = commits
-        self._told = ""
+        self._told: dict[str, str] = {}
+        """The remedies that the log has, in order, with the kind of problem of each; empty: there is no problem."""
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None
@@ -50,11 +53,12 @@ class StoreWatch:
         self._next = self._loop.call_later(_WATCH_SECONDS, self._look)
         wrong = self.problem()
         kind = "" if wrong is None else "store.unavailable" if self._store.trouble else "store.hanging"
-        if wrong is not None and kind != self._told:
+        if wrong is not None and wrong.remedy not in self._told:
+            self._told[wrong.remedy] = kind
             log.warning(kind, what=wrong.message, remedy=wrong.remedy)
         elif self._told and not kind:
-            log.warning("store.available", after=self._told)
-        self._told = kind
+            log.warning("store.available", after=list(self._told.values())[-1])
+            self._told.clear()
         # A disk that hangs holds one thread, and not the loop.
         if self._looking is None or self._looking.done():
             self._looking = self._loop.run_in_executor(None, self._store.look)

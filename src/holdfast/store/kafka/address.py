@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import suggestion
-from holdfast.store.address import DEFAULT_PATIENCE, shown
+from holdfast.store.address import DEFAULT_PATIENCE, password_in, shown
 
 PARTITIONS: Final = 24
 """Default number of partitions of a new topic."""
@@ -22,7 +22,7 @@ MOST_PARTITIONS: Final = 4096
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\[\]:/,\s]+):[0-9]{1,5}")
 _KAFKAS_OWN = re.compile(r"security\.protocol|(ssl|sasl)\.[a-z0-9.]+|broker\.address\.family")
-_OURS = ("partition", "partitions", "replicas", "patience", "cache")
+_OURS = ("partition", "partitions", "replicas", "patience", "cache", "password_file")
 _EXAMPLE = "kafka://host1:9092,host2:9092,host3:9092/holdfast?cache=/var/lib/holdfast/cache"
 
 
@@ -39,6 +39,7 @@ class KafkaAddress:
         patience: Seconds for which an opening or a call retries while Kafka does not answer.
         options: Kafka's own settings for TLS and SASL: never show them.
         shown: The URL without secrets, for people.
+        password_file: A file with the password, which is used instead of one in the URL; "": none.
     """
 
     servers: str
@@ -50,6 +51,11 @@ class KafkaAddress:
     patience: float
     options: Mapping[str, str] = field(repr=False)
     shown: str
+    password_file: str = ""
+
+    def password(self) -> str | None:
+        """Return what the file contains now, as :meth:`SQLAddress.password`."""
+        return password_in(self.password_file)
 
     @property
     def place(self) -> Path:
@@ -101,6 +107,7 @@ def read_kafka_address(location: str, partitions: int = PARTITIONS) -> KafkaAddr
         float(_whole(given, "patience", int(DEFAULT_PATIENCE), 0, 10**9)),
         options,
         text,
+        given.get("password_file", ""),
     )
 
 

@@ -30,11 +30,12 @@ from holdfast.store.kafka import cache
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.contents import PIECE_BYTES, LogContents
 from holdfast.store.kafka.frames import Put, encode_write
+from holdfast.store.kafka.login import KafkaAway
 from holdfast.store.kafka.owner import LogOwner, Write
 from holdfast.store.kafka.replay import Checkpoint, Replay, Written
 from holdfast.store.kafka.states import OwnerAction
 from holdfast.store.kafka.sweep import Sweep
-from holdfast.store.kafka.topic import KafkaAway, KafkaLog
+from holdfast.store.kafka.topic import KafkaLog
 from holdfast.store.rocksdb import opening
 from holdfast.store.rocksdb.free_space import may_compact_at_once
 from holdfast.store.rocksdb.store import RocksDBStore
@@ -351,7 +352,7 @@ class KafkaStore(RocksDBStore):
             except KafkaAway as error:
                 if not goes_on():
                     raise self._log.away(error) from error
-                self._tell("log", f"Kafka does not serve the store at {self.shown}: {error}")
+                self._tell("log", f"Kafka does not serve the store at {self.shown}: {error.explained}")
                 self._closing.wait(_PAUSE)
 
     def _goes_on(self) -> Callable[[], bool]:
@@ -361,7 +362,7 @@ class KafkaStore(RocksDBStore):
         def goes_on() -> bool:
             waited = time.monotonic() - since
             if waited > _SILENCE:
-                why = self._log.said or f"no answer for {waited:.0f} s"
+                why = self._log.no_answer(f"no answer for {waited:.0f} s").explained
                 self._tell("log", f"Kafka does not confirm new messages at {self.shown}: {why}")
             return not self._closing.is_set() and (self.outlasts or waited <= self._address.patience)
 
@@ -507,6 +508,11 @@ class KafkaStore(RocksDBStore):
     def _tell(self, what: str, why: str) -> None:
         self._troubles[what] = why
         self.trouble = self._troubles["log"] or self._troubles["disk"]
+
+    def look(self) -> None:
+        """See :meth:`Store.look`. Also follows the password while nothing is written, so that no login is refused."""
+        super().look()
+        self._log.follow_password()
 
     def _note_serial(self) -> bool:
         # Notes are for a store without a log: nothing is lost with a cache.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreFormatError, StoreMissing, counted
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.login import KafkaAway, KafkaLogin, Refusal
 from holdfast.store.kafka.requirements import RECORD_BYTES, require_safe, settings_of
 
 T = TypeVar("T")
@@ -45,16 +47,6 @@ _FETCHED: Final = 500
 """Records that are taken from the client at a time."""
 _FIRST_SECONDS: Final = 1.0
 """Seconds after which an opening looks why there is no answer yet."""
-_NO_LOGIN: Final = "Check the user in the URL, its password, and sasl.mechanism."
-_REFUSALS: Final = {
-    KafkaError._AUTHENTICATION: _NO_LOGIN,
-    KafkaError.SASL_AUTHENTICATION_FAILED: _NO_LOGIN,
-    KafkaError._SSL: "Check ssl.ca.location in the URL: a PEM file with the authority that signed the brokers' "
-    "certificates. The certificates must name the hosts in the URL.",
-}
-"""What a client does not get over by waiting, and what to do."""
-_PROOF: Final = "certificate"
-"""In the text of an error of TLS that remains. Others may come from a broker that stops."""
 REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
 _PERMISSIONS: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Permit the user Read, Write, Describe, DescribeConfigs and Delete for the "
@@ -120,10 +112,6 @@ def once_it_can(call: Callable[[], T], patience: float = ANSWER_SECONDS, *, is_k
             time.sleep(_LOOK_SECONDS)
 
 
-class KafkaAway(Exception):
-    """Kafka does not answer, or cannot do something now."""
-
-
 class KafkaLog:
     """A partition of a topic.
 
@@ -156,7 +144,9 @@ class KafkaLog:
         self.said = ""
         self.has_created = False
         self.is_passing = True
-        self._refusal: KafkaError | None = None
+        self._login = KafkaLogin(address)
+        self._clients = threading.Lock()
+        """Held while clients get another password, which a closed one must not."""
         self._is_unreachable = False
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
@@ -175,7 +165,7 @@ class KafkaLog:
             ) from error
 
     def _settings(self, **others: Any) -> dict[str, Any]:
-        return {**client_settings(self._address, self._hear), **others}
+        return {**self._login.settings(self._hear), **others}
 
     def _hear(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -183,8 +173,20 @@ class KafkaLog:
             self.said = self.said or f"{error.str()}, or they have another security.protocol than the URL"
             return
         self.said = error.str()
-        if error.code() in _REFUSALS and (error.code() != KafkaError._SSL or _PROOF in self.said):
-            self._refusal = error
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Return why Kafka does not accept this client; None: it does, as far as is known."""
+        return self._login.refusal
+
+    def no_answer(self, why: str) -> KafkaAway:
+        """Return the error for a missing answer: with the refusal or what Kafka said last, instead of a reason."""
+        return self._login.away(self.said or why)
+
+    def follow_password(self) -> None:
+        """Use a new password in its file for the next connections. Any thread may call it."""
+        with self._clients:
+            self._login.renew(self._admin, self._producer, self._consumer)
 
     @property
     def _wait(self) -> float:
@@ -243,18 +245,18 @@ class KafkaLog:
                 return self._admin.list_topics(self._address.topic, timeout=_FIRST_SECONDS)
             except KafkaException as error:
                 self._admin.poll(0)  # calls _hear
-                if self._refusal is not None:
-                    raise self._refused(self._refusal) from error
+                if self.refusal is not None:
+                    raise self._refused(self.refusal) from error
                 if error.args[0].code() not in _PASSING:
                     raise
                 if self._is_unreachable or time.monotonic() > deadline:
                     self._is_unreachable = False
-                    raise KafkaAway(self.said or said(error)) from error
+                    raise self._login.away(self.said or said(error)) from error
                 time.sleep(_LOOK_SECONDS)  # without any connection, the client answers at once
 
-    def _refused(self, why: KafkaError) -> ConfigurationError:
-        text = f"Kafka and the client of {self._address.shown} do not accept each other: {why.str()}"
-        return ConfigurationError(text, remedy=_REFUSALS[why.code()])
+    def _refused(self, refusal: Refusal) -> ConfigurationError:
+        text = f"Kafka and the client of {self._address.shown} do not accept each other: {refusal.why}"
+        return ConfigurationError(text, remedy=refusal.remedy)
 
     def _settings_of_new(self, replicas: int) -> dict[str, str]:
         return settings_of(replicas)
@@ -331,18 +333,20 @@ class KafkaLog:
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
+        self.follow_password()
         try:
             yield
         except TimeoutError as error:
-            raise KafkaAway(self.said or "it does not answer") from error
+            self._admin.poll(0)  # calls _hear
+            raise self.no_answer("it does not answer") from error
         except (KafkaException, SystemError) as error:
             raise self._explained(error) from error
 
     def _explained(self, error: BaseException) -> Exception:
         code = error.args[0].code() if error.args and isinstance(error.args[0], KafkaError) else None
         text = said(error)
-        if code in _PASSING:
-            return KafkaAway(text)
+        if code in _PASSING or (code is not None and self._login.hear(error.args[0])):
+            return self._login.away(text)
         remedy = _PERMISSIONS[code].format(self._address.topic, self._group) if code in _PERMISSIONS else REMEDY
         return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=remedy)
 
@@ -363,6 +367,7 @@ class KafkaLog:
             first, end = once_it_can(
                 lambda: reader.get_watermark_offsets(where, wait, cached=False), wait, is_known=True
             )
+        self._login.answered()
         return first, end
 
     def _reader(self) -> Consumer:
@@ -434,7 +439,7 @@ class KafkaLog:
         with self._asking():
             messages = reader.consume(_FETCHED, 0.0) or reader.consume(1, ANSWER_SECONDS)
         if not messages:
-            raise KafkaAway(self.said or "it sends no records")
+            raise self.no_answer("it sends no records")
         self._ahead.extend([self._taken(one) for one in messages])
 
     def _taken(self, message: Message) -> tuple[int, bytes | None]:
@@ -482,6 +487,7 @@ class KafkaLog:
                     except BufferError:
                         producer.poll(_LOOK_SECONDS)
             while left:
+                self.follow_password()
                 producer.poll(_LOOK_SECONDS)
                 if left and not goes_on():
                     return None
@@ -489,7 +495,10 @@ class KafkaLog:
             self.said = said(error)
             return None
         found = [offset for offset in offsets if offset is not None]
-        return found if len(found) == len(records) else None
+        if len(found) < len(records):
+            return None
+        self._login.answered()
+        return found
 
     def _writer(self) -> Producer:
         if self._producer is None:
@@ -530,7 +539,8 @@ class KafkaLog:
 
     def close(self) -> None:
         self.renew()
-        consumer, self._consumer = self._consumer, None
+        with self._clients:
+            consumer, self._consumer = self._consumer, None
         if consumer is not None:
             with contextlib.suppress(KafkaException, RuntimeError):
                 consumer.close()
@@ -539,30 +549,9 @@ class KafkaLog:
         """Return the error for a Kafka that does not answer."""
         return StoreAway(
             f"Kafka does not serve the store at {self._address.shown}: {why}",
-            remedy=remedy,
+            remedy=why.remedy or remedy,
             patience=self._address.patience,
         )
-
-
-def client_settings(address: KafkaAddress, hear: Callable[[KafkaError], None]) -> dict[str, Any]:
-    """Return the settings of every client of a Kafka cluster.
-
-    Args:
-        address: Where it is, with Kafka's own settings for TLS and SASL.
-        hear: Called with errors of connections.
-    """
-    return {
-        "bootstrap.servers": address.servers,
-        "client.id": "holdfast",
-        # librdkafka's default of ten seconds would lengthen every outage.
-        "reconnect.backoff.max.ms": 1000,
-        "socket.nagle.disable": True,
-        "topic.metadata.refresh.interval.ms": 30_000,
-        "allow.auto.create.topics": False,  # Kafka would create a topic that is looked up, with its own defaults
-        "error_cb": hear,
-        "log_level": 2,
-        **address.options,
-    }
 
 
 def has_records(location: str) -> bool:

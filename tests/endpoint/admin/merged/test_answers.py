@@ -14,6 +14,8 @@ from holdfast.endpoint.admin.merged.answers import (
     _LEAST,
     _MOST,
     _SUMS,
+    AWAY,
+    CUT_OFF,
     epoch_of,
     merge,
     merge_metrics,
@@ -80,8 +82,8 @@ def test_metrics_of_workers_are_one_family_each_with_whose_they_are() -> None:
         'holdfast_worker_up{worker="2"} 1.0',
     ]
     assert "holdfast_node_cut_off" not in joined
-    for is_cut_off, value in ((False, b"0.0"), (True, b"1.0")):
-        assert b"\nholdfast_node_cut_off " + value in merge_metrics({}, 1, is_cut_off=is_cut_off)
+    of_the_node = merge_metrics({}, 1, {CUT_OFF: False, AWAY: True})
+    assert b"\nholdfast_node_cut_off 0.0" in of_the_node and b"\nholdfast_node_without_contact 1.0" in of_the_node
 
 
 def amounts(answer: Any) -> set[str]:

@@ -42,6 +42,12 @@ _SUMS = (
 """Numbers of what there is: each worker counts its own."""
 UP: Final = "holdfast_worker_up"
 CUT_OFF: Final = "holdfast_node_cut_off"
+AWAY: Final = "holdfast_node_without_contact"
+_OF_THE_NODE: Final = {
+    CUT_OFF: "Whether most of the other nodes cannot reach this node: 1 or 0.",
+    AWAY: "Whether this node has no contact with the cluster's database or Kafka: 1 or 0.",
+}
+"""Metrics of the node that answers, with what they mean."""
 _MOST = ("age", "batch", "final_at")
 """The age of the oldest record of all workers, and a sink's newest batch."""
 _LEAST = ("idle",)
@@ -120,21 +126,20 @@ def _is(item: Any) -> bool:
     return isinstance(item, dict)
 
 
-def merge_metrics(texts: Mapping[int, str], count: int, *, is_cut_off: bool | None = None) -> bytes:
+def merge_metrics(texts: Mapping[int, str], count: int, node: Mapping[str, bool] | None = None) -> bytes:
     """Merge metrics in Prometheus's text format into one text, each sample with the label ``worker``.
 
     Args:
         texts: Worker -> its metrics, for those that have answered.
-        is_cut_off: Whether most of the other nodes cannot reach this one; None outside a cluster.
+        node: Metrics of the node that answers, in a cluster.
     """
     up = Metric(UP, "Whether the worker has answered this request: 1 or 0. In a cluster, that of a partition.", "gauge")
     for worker in range(count):
         up.add_sample(UP, {"worker": str(worker)}, float(worker in texts))
     families = {UP: up}
-    if is_cut_off is not None:
-        cut_off = Metric(CUT_OFF, "Whether most of the other nodes cannot reach this node: 1 or 0.", "gauge")
-        cut_off.add_sample(CUT_OFF, {}, float(is_cut_off))
-        families[CUT_OFF] = cut_off
+    for name, value in (node or {}).items():
+        families[name] = Metric(name, _OF_THE_NODE[name], "gauge")
+        families[name].add_sample(name, {}, float(value))
     for worker, text in texts.items():
         for found in text_string_to_metric_families(text):
             family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))

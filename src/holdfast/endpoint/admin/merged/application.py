@@ -56,7 +56,9 @@ _CONTACT: Final = "Check {}. The node continues on its own when it answers."
 
 def _no_contact(placement: Placement) -> tuple[str, str]:
     """Return why this node may not act, and the remedy."""
-    return _NO_CONTACT.format(placement.engine, placement.trouble), _CONTACT.format(placement.engine)
+    has_remedy = placement.trouble.endswith(".")
+    remedy = "The node then continues on its own." if has_remedy else _CONTACT.format(placement.engine)
+    return _NO_CONTACT.format(placement.engine, placement.trouble), remedy
 
 
 class _Request:
@@ -477,8 +479,9 @@ class JoinedAdmin:
         told = {
             one.worker: one.response.body.decode() for one in answers if isinstance(one, _Answer) and one.status == 200
         }
-        is_cut_off = bool(self._neighbours.place.placements.now.cut_off) if self._neighbours.is_in_cluster else None
-        return joining.merge_metrics(told, self._count, is_cut_off=is_cut_off)
+        now = self._neighbours.place.placements.now
+        of_the_node = {joining.CUT_OFF: bool(now.cut_off), joining.AWAY: bool(now.trouble)}
+        return joining.merge_metrics(told, self._count, of_the_node if self._neighbours.is_in_cluster else None)
 
     async def _ask_soon(self, worker: int, request: _Request) -> _Answer:
         try:
