@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from holdfast.cluster.group import describer as room
 from holdfast.cluster.group.describer import NOT_YET, GroupDescriber, NotDescribed
+from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.login import KafkaLogin
 from holdfast.testing.ports import free_ports
 
 
@@ -62,6 +65,30 @@ def test_a_process_that_does_not_answer_is_followed_by_another(
     assert describer._process is None
     describer.ask()
     assert describer._process is not None and describer._process.pid != first
+
+
+def test_a_refused_login_is_reported_before_the_request_times_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_LISTEN", 0.0)
+    monkeypatch.setattr(room, "_REFUSED", 0.0)
+    login = KafkaLogin(read_kafka_address(f"kafka://127.0.0.1:1/orders?cache={tmp_path}"))
+
+    class Admin:
+        polls = 0
+
+        def poll(self, _wait: float) -> None:
+            self.polls += 1
+            if self.polls == 3:
+                login.hear(KafkaError(KafkaError._AUTHENTICATION, "a:1/1: SASL authentication error: no"))
+
+    admin: Any = Admin()
+    with pytest.raises(KafkaException):
+        room._answer(Future(), admin, login)
+    assert admin.polls >= 4 and str(login.away("")) == "refused login: SASL authentication error: no"
+    answered = Future[str]()
+    answered.set_result("the group")
+    assert room._answer(answered, admin, login) == "the group"
 
 
 def test_without_its_user_the_process_ends(describer: GroupDescriber) -> None:

@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 from holdfast.cluster.agent import AgentSettings
 from holdfast.cluster.group import agent as module
@@ -134,3 +135,41 @@ def test_a_coordinator_that_refuses_at_once_is_asked_at_intervals(
     finally:
         node.close()
     assert node.membership.is_look_due(node.now) and 9 <= len(asked) <= 12
+
+
+def test_a_refused_login_is_logged_once_in_an_outage_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever client hears of it: the one that asks for the group, or a member."""
+    node, told = Node(tmp_path, monkeypatch), list[tuple[str, str]]()
+    answers: list[KafkaAway | None] = []
+
+    def answer() -> GroupPicture | None:
+        if (found := answers.pop()) is not None:
+            raise found
+        return GroupPicture((), is_stable=True)
+
+    def look(why: KafkaAway | None) -> str:
+        answers.append(why)
+        node.now += 10.0
+        node.agent._look(node.now)
+        return node.agent._trouble
+
+    monkeypatch.setattr(node.agent._describer, "ask", lambda: None)
+    monkeypatch.setattr(node.agent._describer, "answer", answer)
+    monkeypatch.setattr(node.agent, "_report", lambda _level, event, **more: told.append((event, str(more))))
+    try:
+        silent = KafkaAway("Local: Timed out")
+        assert look(silent) == look(KafkaAway("Local: Timed out")) == "Local: Timed out"
+        refused = KafkaAway("refused login: no", "Check the password.")
+        assert look(refused) == look(refused) == "refused login: no. Check the password."
+        look(None)
+        node.agent._login.hear(KafkaError(KafkaError._AUTHENTICATION, "SASL authentication error: no"))
+        assert look(silent).startswith("refused login: SASL authentication error: no. Check the user in the URL, its")
+        assert look(silent) == look(KafkaAway("another reason"))
+        assert look(None) == ""
+    finally:
+        node.close()
+    assert [event.rpartition("_")[2] for event, _ in told] == ["away", "away", "back", "away", "back"]
+    assert ["Check Kafka." in text for _, text in told] == [True, False, False, False, False]
+    assert ["password" in text for _, text in told] == [False, True, False, True, False]

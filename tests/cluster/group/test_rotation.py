@@ -120,8 +120,11 @@ async def test_nodes_name_a_refused_login_and_serve_again_with_the_new_password(
         await until(cluster, "/readyz", "refused login", "store_password_file", "continues on its own")
         await until(cluster, "/healthz", "refused login", "store_password_file")
         for name in cluster.nodes:
-            lines = [one for one in cluster.nodes[name].errors.read_text().splitlines() if "cluster.kafka_away" in one]
-            assert sum("refused login" in one and "its password" in one for one in lines) == 1
+            text = cluster.nodes[name].errors.read_text()
+            refused = [one for one in text.splitlines() if "cluster.kafka_away" in one and "refused login" in one]
+            # Once in each outage, whatever many attempts say.
+            assert 1 <= len(refused) <= 1 + text.count("event='cluster.kafka_back'")
+            assert all("its password" in one for one in refused)
         write_password(tmp_path, NEW)
         await until(cluster, "/readyz", "serving")
         await send(source, range(3, 6))

@@ -31,7 +31,7 @@ _REFUSALS: Final = {
 """What a client does not get over by waiting, and what to do."""
 _PROOF: Final = "certificate"
 """In the text of an error of TLS that remains. Others may come from a broker that stops."""
-_BROKER = re.compile(r"\w+://\S+: ")
+_BROKER = re.compile(r"^.*?\S+:\d+(/\w+)?: ")
 _ATTEMPT = re.compile(r" \(after \d+ms in state .*\)$", re.DOTALL)
 
 
