@@ -166,7 +166,12 @@ def main() -> None:
     location = msgspec.json.decode(sys.stdin.buffer.readline(), type=str)
     address, heard = read_kafka_address(location), [""]
     login = KafkaLogin(address)
-    admin = AdminClient(login.settings(lambda error: heard.__setitem__(0, error.str())))
+
+    def hear(error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that comes last, and says less
+            heard[0] = error.str()
+
+    admin = AdminClient(login.settings(hear))
     group = group_of(address)
     for _ in sys.stdin.buffer:
         login.renew(admin)
