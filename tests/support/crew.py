@@ -59,7 +59,13 @@ class Crew:
         self.errors = directory / "errors"
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
-                command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+                command,
+                cwd=directory,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
             )
 
     def line(self) -> str:

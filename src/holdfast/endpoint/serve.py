@@ -283,6 +283,8 @@ class Service:
         def on_signal() -> None:
             nonlocal signals
             signals += 1
+            if signals > 1 and self.post is not None:
+                return  # a service manager signals every process, and the supervisor passes its own signal on
             if signals > 1:
                 # Not sys.exit: that would wait for handlers that run in threads. Nothing durable depends on an end.
                 os._exit(130)

@@ -27,6 +27,7 @@ from scripted_nodes import Cluster
 from waiting import until
 
 import holdfast
+from holdfast.cluster.view import DATABASE, KAFKA
 from holdfast.core.messages import CreateSequenceResponse, TerminateSequence, TerminateSequenceResponse
 from holdfast.endpoint.worker import identifier_of, worker_of
 from holdfast.http.outcome import TransportError
@@ -388,6 +389,32 @@ def test_the_listener_of_a_node_is_for_nodes_with_the_secret(cluster: Start) -> 
     for headers in ({}, {"Holdfast-Nonce": "0" * 32, "Holdfast-Proof": "0" * 64}):
         with pytest.raises(HTTPError, match="403"):
             urlopen(Request(f"{node.node_url}/0/knows/urn:x", headers=headers), timeout=240)
+
+
+@pytest.mark.parametrize("engine", [DATABASE, pytest.param(KAFKA, marks=pytest.mark.nightly)])
+def test_a_signal_to_every_process_of_a_node_is_a_clean_end(cluster: Start, engine: str) -> None:
+    """As a service manager sends it. A node on Kafka first lets other nodes prepare, while its workers run on."""
+    made = cluster(2, a=[0, 1])
+    made.tell(engine=engine)
+    (node,) = made
+    node.url()
+    node.signal(signal.SIGTERM)
+    assert node.process.wait(240) == 0
+    told = node.errors.read_text()
+    assert "error" not in told and "worker.died" not in told, told
+    stopping, ready = told.index("server.stopping"), re.compile("server.listening|destination.ready")
+    assert ready.search(told) and not ready.search(told, stopping), told
+
+
+@pytest.mark.nightly
+def test_a_gateway_that_ends_is_named_in_the_log(cluster: Start) -> None:
+    made = cluster(2, a=[0])
+    (node,) = made
+    node.url()
+    children = Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children")
+    os.kill(int(children.read_text().split()[1]), signal.SIGKILL)
+    wait_until(lambda: "event='worker.died' number='gateway'" in node.errors.read_text())
+    assert node.end() == 0
 
 
 @pytest.mark.nightly

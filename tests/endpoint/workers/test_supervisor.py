@@ -13,14 +13,12 @@ import pytest
 from holdfast.cluster.trust import Trust
 from holdfast.cluster.view import KAFKA, View
 from holdfast.endpoint.shutdown import LONGEST_STOP
-from holdfast.endpoint.workers.agent_link import AgentLink
+from holdfast.endpoint.workers.agent_link import LONGEST_REASON, AgentLink, reason_of
 from holdfast.endpoint.workers.supervisor import (
     AGENT_SECONDS,
     LONGEST_END,
-    LONGEST_REASON,
     STOP_SECONDS,
     Supervisor,
-    reason_of,
 )
 from holdfast.exceptions import ConfigurationError
 
@@ -99,6 +97,25 @@ def test_a_node_that_ends_gives_its_workers_all_the_time_that_an_operator_grants
         kill_at = {process.kill_at for process in supervisor._processes}
         assert kill_at == {1000.0 + LONGEST_END - AGENT_SECONDS}
         assert LONGEST_STOP < LONGEST_END - AGENT_SECONDS < LONGEST_END < 30
+    finally:
+        agent.close()
+        supervisor._directory.delete()
+
+
+@pytest.mark.parametrize("engine", ["PostgreSQL", KAFKA])
+def test_after_a_signal_nothing_is_started(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a worker that waits for its next start, nor one that a late view wants."""
+    ours, agent = socket.socketpair()
+    supervisor = Supervisor(2, (), (), lambda _facts: None, agent=AgentLink(0, ours, Trust(2)))
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    monkeypatch.setattr(os, "waitpid", lambda *_: (0, 0))
+    try:
+        supervisor._want({0: 1, 2: 0})
+        supervisor._processes[2].pid, supervisor._processes[2].start_at = 100, None
+        agent.sendall(json.dumps({"view": View("a", {0: 1, 1: 1}, {}, {}, engine=engine).to_json()}).encode() + b"\n")
+        supervisor._on_signal(signal.SIGTERM, None)
+        supervisor._look_around()
+        assert [process.start_at for process in supervisor._processes] == [None] * 3
     finally:
         agent.close()
         supervisor._directory.delete()

@@ -247,6 +247,22 @@ def test_a_second_signal_ends_all_at_once(crew: Start) -> None:
     assert not any(map(lives, pids))
 
 
+def test_a_signal_to_every_process_is_a_clean_end_after_the_work_in_progress(crew: Start, tmp_path: Path) -> None:
+    """As a service manager sends it: a worker then gets one more from its supervisor."""
+    server = crew("--workers", "2", module=UNFINISHED)
+    with holdfast.sync.Source(server.url(), store=":memory:", offer=False) as source:
+        sent = source.send("<n>0</n>", action="urn:test:submit")
+        wait_until((tmp_path / "called").exists)
+        os.killpg(server.process.pid, signal.SIGTERM)
+        wait_until(lambda: server.errors.read_text().count("server.stopping") == 2)
+        (tmp_path / "go").touch()
+        sent.acknowledged(60)
+    assert server.process.wait(240) == 0
+    told = server.errors.read_text()
+    assert "error" not in told and "worker.died" not in told, told
+    assert told.count("server.listening") == told.count("destination.ready") == 2, told
+
+
 @pytest.mark.nightly  # test_worker.py decides it without processes
 def test_fewer_workers_than_have_stores_with_messages_are_refused(crew: Start, tmp_path: Path) -> None:
     accident = crew("--workers", "3")

@@ -19,9 +19,12 @@ from typing import Any, Final
 
 from holdfast.cluster.trust import Trust
 from holdfast.cluster.view import View
+from holdfast.exceptions import HoldfastError, clause
 
 MOST_BYTES: Final = 1024 * 1024
 """Bytes of one line: a view with the most partitions, the longest URLs and the longest reasons."""
+LONGEST_REASON: Final = 1000
+"""Characters of the reason why a worker could not start, with its remedy."""
 
 
 class AgentEnded(Exception):
@@ -139,3 +142,14 @@ def urls_of_others(view: View) -> dict[int, str]:
         for partition, node in view.owners.items()
         if node != view.node and node in view.nodes
     }
+
+
+def reason_of(error: Exception) -> str:
+    """Return what went wrong, and what to do, in one line. If it is too long, the middle of the former is cut."""
+    why, remedy = (error.message, error.remedy) if isinstance(error, HoldfastError) else (repr(error), "")
+    why, remedy = " ".join(why.split()), " ".join(remedy.split())[: LONGEST_REASON // 2]
+    most = LONGEST_REASON - len(remedy) - 2
+    if len(why) > most:
+        part = (most - 3) // 2
+        why = f"{why[:part]} … {why[-part:]}"
+    return f"{clause(why)}. {remedy}" if remedy else why

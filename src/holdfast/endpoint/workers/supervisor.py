@@ -31,12 +31,12 @@ from holdfast.cluster.view import KAFKA, View
 from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
-from holdfast.endpoint.workers.agent_link import AgentEnded, AgentLink, urls_of_others
+from holdfast.endpoint.workers.agent_link import AgentEnded, AgentLink, reason_of, urls_of_others
 from holdfast.endpoint.workers.identifier_table import IdentifierTable, OfferedIdentifiers
 from holdfast.endpoint.workers.placement import AWAY, Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory, open_inbox, refuse_connections
-from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged, clause
+from holdfast.exceptions import ConfigurationError, StoreDamaged
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
@@ -54,8 +54,6 @@ AGENT_SECONDS: Final = 2.0
 """Seconds from the signal until a node has ended. Kubernetes kills it after 30. The last two are for its agent."""
 STARTS: Final = 3
 """Starts of a worker that may fail in a row before a node of a cluster leaves its work to another node."""
-LONGEST_REASON: Final = 1000
-"""Characters of the reason why a worker could not start, with its remedy."""
 ORPHAN_GRACE: Final = 15.0
 """Seconds that a worker has to stop on its own after its supervisor has died."""
 
@@ -80,6 +78,7 @@ class _Process:
     started_at: float = 0.0
     start_at: float | None = None
     kill_at: float | None = None
+    name: int | str = ""  # in the log
 
 
 @dataclass
@@ -213,7 +212,8 @@ class Supervisor:
             taking.setblocking(False)  # recv_fds takes no account of flags
             self._giving.append(giving)
             path = os.path.join(self._directory.path, str(number))
-            self._processes.append(_Process(number, path, taking, open_inbox(path)))
+            name = number if number < count else "gateway"
+            self._processes.append(_Process(number, path, taking, open_inbox(path), name=name))
         self._paths = tuple(process.path for process in self._processes)
         self._facts: Mapping[str, Any] = {}
         self._wanted: dict[int, int] = {}
@@ -250,7 +250,7 @@ class Supervisor:
         gc.freeze()  # no collection in a worker is to touch, and so to copy, what they share
         while any(process.pid or process.start_at is not None for process in self._processes):
             for process in self._processes:
-                if process.start_at is not None and process.start_at <= time.monotonic():
+                if not self._signals and process.start_at is not None and process.start_at <= time.monotonic():
                     post = self._start(process)
                     if post is not None:
                         woken.close()
@@ -278,16 +278,19 @@ class Supervisor:
         for process in self._processes:
             if process.pid and process.kill_at is not None and process.kill_at <= time.monotonic():
                 process.kill_at = None
-                log.warning("worker.killed", number=process.number, why="it did not stop in time")
+                log.warning("worker.killed", number=process.name, why="it did not stop in time")
                 os.kill(process.pid, signal.SIGKILL)
 
     def _obey(self) -> None:
         """End what an operator wants to end. Other nodes prepare first what this one serves, if that is possible."""
+        for process in self._processes:
+            process.start_at = None
+        prepares_others = self._view.engine == KAFKA and any(process.pid for process in self._processes)
         if self._agent is not None and self._kill_by is None:
             self._kill_by = time.monotonic() + LONGEST_END - AGENT_SECONDS
         if self._signals > 1:
             self._end(signal.SIGKILL)
-        elif self._end_at is None and self._agent is not None and self._view.engine == KAFKA and not self._is_ending:
+        elif self._end_at is None and self._agent is not None and prepares_others and not self._is_ending:
             self._end_at = time.monotonic() + STOP_SECONDS
             self._agent.end()
         elif self._end_at is None or self._end_at <= time.monotonic():
@@ -528,12 +531,16 @@ class Supervisor:
         process.is_ready = False
         if process.number < self._count:
             self._loads.set(process.number, AWAY)
-        epoch = self._wanted.get(process.number)
+        epoch, was_ending = self._wanted.get(process.number), self._is_ending
+        if self._signals:
+            # A service manager may signal every process. Then no worker runs until another node is prepared for it.
+            self._end(signal.SIGTERM)
         if self._is_ending:
             # A worker whose partition the node has lost may end with an error: another node has its store.
             if epoch == process.epoch and code not in (0, -signal.SIGTERM, -signal.SIGKILL):
                 self._code = self._code or 1
-            if self._agent is not None and process.number < self._count:
+            # The beginning of the end has given up what was wanted and does not run.
+            if self._agent is not None and process.number < self._count and (was_ending or epoch is None):
                 self._give_up(process)
         elif epoch is None:
             self._give_up(process)
@@ -547,7 +554,7 @@ class Supervisor:
         how = signal.Signals(-code).name if code < 0 else code
         if code not in _KILLED and not self._are_ready and (self._agent is None or process.number == self._count):
             # What keeps it from starting will not pass: a mistake in the options, another that has its store.
-            log.error("worker.start_failed", number=process.number, code=how)
+            log.error("worker.start_failed", number=process.name, code=how)
             self._code = code if code > 0 else 1
             self._end(signal.SIGTERM)
             return
@@ -564,7 +571,7 @@ class Supervisor:
         if pause == LONGEST_PAUSE:
             refuse_connections(process.taking)  # it may not start at all
         process.start_at = time.monotonic() + pause
-        log.error("worker.died", number=process.number, code=how, why=why, again_in=pause)
+        log.error("worker.died", number=process.name, code=how, why=why, again_in=pause)
 
     def _end(self, number: signal.Signals) -> None:
         """Send a signal to all workers. Once they are ending, only SIGKILL has an effect."""
@@ -577,7 +584,6 @@ class Supervisor:
             shared.close()
         for process in self._processes:
             process.start_at = None
-            # One that is stopping already would take a second SIGTERM as the order to end at once.
             if process.pid and (process.kill_at is None or number == signal.SIGKILL):
                 os.kill(process.pid, number)
                 process.kill_at = self._kill_by
@@ -585,14 +591,3 @@ class Supervisor:
                 self._give_up(process)  # it waited for its next start
         if number == signal.SIGKILL:
             self._code = 130
-
-
-def reason_of(error: Exception) -> str:
-    """Return what went wrong, and what to do, in one line. If it is too long, the middle of the former is cut."""
-    why, remedy = (error.message, error.remedy) if isinstance(error, HoldfastError) else (repr(error), "")
-    why, remedy = " ".join(why.split()), " ".join(remedy.split())[: LONGEST_REASON // 2]
-    most = LONGEST_REASON - len(remedy) - 2
-    if len(why) > most:
-        part = (most - 3) // 2
-        why = f"{why[:part]} … {why[-part:]}"
-    return f"{clause(why)}. {remedy}" if remedy else why
