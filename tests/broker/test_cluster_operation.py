@@ -236,7 +236,9 @@ def test_a_reloaded_node_uses_a_new_certificate_unless_others_would_refuse_it(no
     tls = ('memory = "memory"\n', "tls = { certificate = 'node.pem', ca = 'ca.pem' }\n")
     first = renew(authority)
     nodes.start("b", tls).url()
-    nodes.start("a", (f"port = 0\n{tls[0]}", f"port = {port}\n{tls[1]}"))
+    a = nodes.start("a", (f"port = 0\n{tls[0]}", f"port = {port}\n{tls[1]}"))
+    a.url()
+    admin = a.url()
     nodes.served_with(a="live", b="live")
     shown = partial(ssl.get_server_certificate, ("127.0.0.1", port))
     assert shown() == first
@@ -247,5 +249,18 @@ def test_a_reloaded_node_uses_a_new_certificate_unless_others_would_refuse_it(no
     renew(trustme.CA())
     reload()
     wait_until(lambda: logged("cluster.certificate_not_used"))
+    assert shown() == second
+    # The answer of the admin listener, also if only other keys have changed since.
+    for more in ("", "[limits]\nmax_routed_body = 4096\n"):
+        renew(trustme.CA())
+        with (tmp_path / "a.toml").open("a") as file:
+            file.write(more)
+        before = logged("configuration.reloaded")
+        with urlopen(Request(f"{admin}/reload", method="POST"), timeout=240) as answer:
+            told = json.loads(answer.read())
+        assert told["changed"] == ["limits.max_routed_body"] * bool(more)
+        assert told["not_used"]["cluster.tls"].startswith("The node keeps its certificate: ")
+        wait_until(lambda before=before: logged("configuration.reloaded") > before)
+        assert "cluster.tls" not in nodes.nodes["a"].errors.read_text().rpartition("configuration.reloaded")[2]
     assert shown() == second
     nodes.served_with(a="live", b="live")

@@ -22,13 +22,13 @@ from holdfast.broker.routing import Router
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.destination.queues import Partitioning, Retentions
-from holdfast.endpoint.destination.running_destination import RunningDestination
+from holdfast.endpoint.destination.running_destination import Reload, RunningDestination
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.logs import log, warn_of_tls
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.supervisor import Post
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, clause
 from holdfast.store import IN_MEMORY
 from holdfast.store.directory import public_remedy
 
@@ -78,7 +78,7 @@ class Broker:
         settings.partitioning = Partitioning(config.partitions, config.sessions, PARTITIONS, SESSIONS)
         settings.queues = _retentions(config)
         if read_again is not None:
-            settings.reload = self.reload if post is None else self._reload_all
+            settings.reload = self._reload if post is None else self._reload_all
         settings.on_recovered = self._recovered
         settings.addresses = lambda: self.forwarders.addresses()
         listeners = _listeners(config)
@@ -104,12 +104,17 @@ class Broker:
         """Read the configuration again and apply it. Connections, Sequences and messages in flight continue.
 
         Returns:
-            The keys with new values. TLS files are read again in any case, because their content may have changed.
+            The keys with new values that the broker uses now. TLS files are read again in any case, because their
+            content may have changed. If other nodes would refuse a node's new certificate, no key of ``cluster.tls`` is
+            among them.
 
         Raises:
             ConfigurationError: The configuration has mistakes, changes a key that cannot change while the broker runs,
                 or does not exist. Nothing changes then.
         """
+        return self._reload().changed
+
+    def _reload(self) -> Reload:
         if self._read_again is None:
             raise ConfigurationError(
                 "this broker was started without a configuration file", remedy="Restart it with --config broker.toml."
@@ -123,7 +128,11 @@ class Broker:
         forwarders.check(destination)
         ways = self.forwarders.new_ways(forwarders)
         security = MessageSecurity(new, self._security)
-        self.service.use(self._with_useful_certificate(new, listeners))
+        refusal = _certificate_refusal(read)
+        if refusal is not None:  # keep the certificate that this node has
+            listeners = replace(listeners, node=self._access)
+        self._access = listeners.node
+        self.service.use(listeners)
         self._security = security
         destination.settings.envelopes.process_with(security.begin())  # before a new forwarder sends
         forwarders.take_over(destination, ways)
@@ -131,24 +140,14 @@ class Broker:
         self.destination.settings.wsdl.use(services)
         destination.use(new.sequences, new.http(), router, _retentions(new))
         _limit_queues(destination, new)
-        changed = what_changes(self.config, read)
+        reload = _result_of(self.config, read, refusal)
         self.config = read
         self._warn()
         self._tell_tables()
-        log.info("configuration.reloaded", changed=", ".join(changed) or "nothing")
-        return changed
-
-    def _with_useful_certificate(self, config: BrokerConfig, listeners: Listeners) -> Listeners:
-        """Keep the certificate of a node that runs, if other nodes would refuse the one that is in its file now."""
-        try:
-            if config.cluster is not None:
-                config.cluster.check_certificate()
-        except ConfigurationError as error:
-            if self._is_first:
-                log.warning("cluster.certificate_not_used", error=error.message, remedy=error.remedy)
-            return replace(listeners, node=self._access)
-        self._access = listeners.node
-        return listeners
+        log.info("configuration.reloaded", changed=", ".join(reload.changed) or "nothing")
+        if refusal is not None and self._is_first:
+            log.warning("cluster.certificate_not_used", error=refusal.message, remedy=refusal.remedy)
+        return reload
 
     @property
     def _is_first(self) -> bool:
@@ -179,7 +178,7 @@ class Broker:
             proof, tables = NodeProof(cluster.secret.reveal()), what_nodes_share(self.config)
             self._post.tell_tables({name: proof.digest_of(name, text.encode()) for name, text in tables.items()})
 
-    def _reload_all(self) -> list[str]:
+    def _reload_all(self) -> Reload:
         """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""
         try:
             return self._checked_by_one()
@@ -190,15 +189,13 @@ class Broker:
             what = f"node {name} keeps its configuration: {error.message}"
             raise ConfigurationError(what, remedy=error.remedy) from error
 
-    def _checked_by_one(self) -> list[str]:
+    def _checked_by_one(self) -> Reload:
         assert self._read_again is not None
         new = self._read_again(self.config)
-        if self._post is not None and self._post.place.worker.is_gateway:
-            os.kill(os.getppid(), signal.SIGHUP)
-            return what_changes(self.config, new)
-        Forwarders(new.forwarders).check(self.destination.running)
+        if self._post is None or not self._post.place.worker.is_gateway:
+            Forwarders(new.forwarders).check(self.destination.running)
         os.kill(os.getppid(), signal.SIGHUP)
-        return what_changes(self.config, new)
+        return _result_of(self.config, new, _certificate_refusal(new))
 
     def _hang_up(self) -> None:
         """Handle SIGHUP: reload the configuration at once, or as soon as the broker serves."""
@@ -236,6 +233,24 @@ class Broker:
             await self.service.run(stop, ready)
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _certificate_refusal(config: BrokerConfig) -> ConfigurationError | None:
+    """Return why other nodes would refuse the certificate in this node's file; None: they would not."""
+    try:
+        if config.cluster is not None:
+            config.cluster.check_certificate()
+    except ConfigurationError as error:
+        return error
+    return None
+
+
+def _result_of(old: BrokerConfig, new: BrokerConfig, refusal: ConfigurationError | None) -> Reload:
+    changed = what_changes(old, new)
+    if refusal is None:
+        return Reload(changed)
+    why = f"The node keeps its certificate: {clause(refusal.message)}. {refusal.remedy}".rstrip()
+    return Reload([key for key in changed if not key.startswith("cluster.tls")], {"cluster.tls": why})
 
 
 def _retentions(config: BrokerConfig) -> Retentions:

@@ -183,7 +183,7 @@ class Admin:
 
     @route("POST", "reload", Reloaded, errors=(404, 409), joined=Joined.ANY)
     async def _reload(self, asked: Asked) -> object:
-        """Reload the configuration, completely or not at all."""
+        """Reload the configuration, completely or not at all; keep a certificate that works."""
         if self._app.settings.reload is None:
             raise Refused(
                 404,
@@ -191,9 +191,10 @@ class Admin:
                 "Only a broker started with holdfast broker --config FILE can reload.",
             )
         try:
-            return {"changed": self._app.settings.reload()}
+            done = self._app.settings.reload()
         except ConfigurationError as error:
             raise Refused(409, error.message, error.remedy or "Correct the file, then reload it.") from error
+        return {"changed": done.changed} | ({"not_used": dict(done.not_used)} if done.not_used else {})
 
     @route("GET", "openapi.json", Anything, joined=Joined.ANY)
     async def _openapi(self, asked: Asked) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self, cast
@@ -83,6 +83,19 @@ _UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unhe
 _UNTRACED = contextlib.nullcontext()
 
 
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """What a reload of the configuration has done.
+
+    Args:
+        changed: The keys with new values that are used now.
+        not_used: The keys, or tables, with values that are not used, each with the reason and the remedy.
+    """
+
+    changed: list[str]
+    not_used: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(kw_only=True)
 class DestinationSettings:
     """What a destination is made of; ``Destination`` documents most. The rooms that run one, such as the broker, change
@@ -98,7 +111,7 @@ class DestinationSettings:
         router: Returns the route of an application message; None: all messages go to the first queue.
         worker: This process among several; None for a single process.
         clock: Replaces the machine's clock in tests.
-        reload: Reads the configuration again and returns the keys that changed; None without a configuration file.
+        reload: Reads the configuration again and applies it; None without a configuration file.
         addresses: Returns the addresses that staged rows may be sent to, each with the queue from which records are
             sent there.
         on_recovered: Called after recovery, before the destination sends or accepts anything.
@@ -119,7 +132,7 @@ class DestinationSettings:
     router: Router | None = None
     worker: Worker | None = None
     clock: Clock | None = None
-    reload: Callable[[], list[str]] | None = None
+    reload: Callable[[], Reload] | None = None
     addresses: Callable[[], Mapping[str, str]] = dict
     on_recovered: Callable[[RunningDestination], None] = lambda _running: None
     on_store_failed: Callable[[BaseException], None] = lambda _error: None

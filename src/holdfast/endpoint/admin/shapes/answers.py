@@ -36,10 +36,13 @@ class Reloaded(Shape):
     """A configuration that the broker has reloaded.
 
     Args:
-        changed: The keys with new values.
+        changed: The keys with new values that the broker uses now.
+        not_used: The keys or tables with values that the broker does not use, each with the reason and the remedy. All
+            other values are used.
     """
 
     changed: list[str]
+    not_used: dict[str, str] | None = None
 
 
 class Flight(Shape):
