@@ -255,3 +255,37 @@ def test_of_live_claims_at_once_in_kafka_at_most_one_gets_the_identifier(
     assert successor.claim(granted("urn:more", "other")) is IN_USE
     several[0].release("local urn:more")
     assert successor.claim(granted("urn:more", "other")) is CLAIMED
+
+
+@pytest.mark.parametrize(
+    ("location", "engine"), [("kafka://k:9092/orders?cache=c", "Kafka"), ("postgresql://h/d", "PostgreSQL")]
+)
+def test_tables_that_do_not_answer_are_logged_once_until_they_do(
+    monkeypatch: pytest.MonkeyPatch, location: str, engine: str
+) -> None:
+    """Each message to a service may ask: many times a second."""
+
+    class Tables:
+        is_kept = is_away = False
+
+        def run(self, _schema: str, *_: str, **__: Any) -> list[tuple[Any, ...]]:
+            if self.is_away:
+                raise TablesAway("it did not answer a moment ago")
+            return [(1,)]
+
+        def rest(self) -> None:
+            pass
+
+    tables, found = Tables(), list[dict[str, Any]]()
+    monkeypatch.setattr(shared_claims, "shared_tables", lambda _location, _part: tables)
+    monkeypatch.setattr(shared_claims.log, "warning", lambda event, **fields: found.append({"event": event, **fields}))
+    claims = SharedClaims(location, 0, 1)
+    for outage in range(3):
+        tables.is_away = True
+        for number in range(20):
+            assert claims.claim(granted(f"urn:{number}")) is UNKNOWN
+            claims.release(f"local urn:{number}")
+        assert len(found) == outage + 1
+        tables.is_away = False
+        claims.claim(granted("urn:x"))
+    assert found[0] == {"event": "identifiers.tables_away", "engine": engine, "why": "it did not answer a moment ago"}

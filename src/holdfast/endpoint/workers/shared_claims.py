@@ -15,6 +15,7 @@ from holdfast.cluster.shared.engines import shared_tables
 from holdfast.cluster.shared.tables import TablesAway
 from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
 from holdfast.endpoint.logs import log
+from holdfast.store.address import is_kafka
 
 MOST_CLAIMS: Final = 65_536
 """Claims of one partition."""
@@ -60,6 +61,8 @@ class SharedClaims:
         self._owner = {"partition": partition, "epoch": epoch}
         self._claimed: set[str] = set()
         self._released: set[str] = set()
+        self._engine = "Kafka" if is_kafka(location) else "PostgreSQL"
+        self._is_away = False
         self._recovered: list[GrantedIdentifier] | None = None
         """Those that are not announced yet."""
 
@@ -94,7 +97,7 @@ class SharedClaims:
             # Look only when our row is durable: of two that claim at once, at least one sees the other's row.
             is_ours = self._run(_CLAIM, digest=digest, local_id=local_id) and not self._run(_OTHERS, digest=digest)
         except TablesAway as error:
-            log.warning("identifiers.database_away", why=str(error))
+            self._report_away(error)
             return ClaimResult.UNKNOWN
         if not is_ours:
             self._is_announced()
@@ -122,7 +125,7 @@ class SharedClaims:
                 self._run(_RELEASE, local_id=local_id)
                 self._released.discard(local_id)
         except TablesAway as error:
-            log.warning("identifiers.database_away", why=str(error))
+            self._report_away(error)
             return False
         return True
 
@@ -141,4 +144,12 @@ class SharedClaims:
         self._run(*statements, **values)
 
     def _run(self, *statements: str, **values: Any) -> list[tuple[Any, ...]]:
-        return self._tables.run(_SCHEMA, *statements, **self._owner, **values)
+        rows = self._tables.run(_SCHEMA, *statements, **self._owner, **values)
+        self._is_away = False
+        return rows
+
+    def _report_away(self, why: TablesAway) -> None:
+        """Log once that the tables do not answer, until they do: forwarders ask again and again."""
+        if not self._is_away:
+            self._is_away = True
+            log.warning("identifiers.tables_away", engine=self._engine, why=str(why))
