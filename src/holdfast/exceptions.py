@@ -410,5 +410,10 @@ class StoreAway(StoreFailed):
         self.patience = patience
 
 
+class StoreTakenOver(StoreFailed):
+    """Another process has opened the store, so this one writes nothing to it any more. In a cluster, that is the normal
+    takeover of a partition."""
+
+
 class StoreDamaged(StoreFailed):
     """The stored data differ from the data written. Holdfast reports this and never guesses the data."""

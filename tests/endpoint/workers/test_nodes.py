@@ -193,7 +193,10 @@ async def test_a_paused_owner_that_wakes_after_its_takeover_accepts_nothing(clus
     with contextlib.suppress(TransportError):
         answer = await peer(url_a).message(5, identifier=one.identifier, body=b"<never/>")
         assert (answer.status, answer.envelope) == (503, None), answer
+    await until(lambda: "event='store.taken_over'" in a.errors.read_text())
     await asyncio.to_thread(a.kill)
+    told = a.errors.read_text()  # it is no failure, and the other node must not be stopped
+    assert "store.failed" not in told and "Stop one" not in told and "critical" not in told, told
     for number in (5, 6):
         while (answer := await one.message(number)).status == 503:
             assert answer.envelope is None

@@ -17,7 +17,7 @@ from holdfast.cli.program import log_options, run_loop, tell_traces, trace_optio
 from holdfast.cli.running.serve import journal_option, restored_option
 from holdfast.cli.running.workers import become_node, become_worker, tell_ready, worker_options
 from holdfast.client.command_options import no_effect
-from holdfast.exceptions import ConfigurationError, counted
+from holdfast.exceptions import ConfigurationError, StoreTakenOver, counted
 from holdfast.http.urls import in_url
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def broker(
     except Exception as error:
         if post is not None:
             post.tell_failed(error)
-        raise
+        if told.cluster is None or not isinstance(error, StoreTakenOver):  # which the log has, and is no failure
+            raise
     if post is not None:
         post.leave()
 

@@ -70,7 +70,7 @@ from holdfast.endpoint.logs import LineLimit, log, log_incident
 from holdfast.endpoint.sending.sender import Sender
 from holdfast.endpoint.sending.stopped import log_stopped
 from holdfast.endpoint.worker import Worker, check_stores
-from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
+from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked, StoreTakenOver
 from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.outcome import AnswerSpooling
 from holdfast.store import Cached, Counted, Store, Transactional, is_kafka, shown
@@ -456,12 +456,17 @@ class RunningDestination:
         return self.reception.envelopes.spooling_answers(self.store.create_content)
 
     def _store_failed(self, error: BaseException) -> None:
-        log.critical(
-            "store.failed",
-            error=repr(error),
-            what="no message is accepted or acknowledged any longer",
-            remedy=getattr(error, "remedy", ""),
-        )
+        worker = self.settings.worker
+        if isinstance(error, StoreTakenOver) and worker is not None and worker.is_trusted is not None:
+            what = "another node serves this cluster partition now, and nothing is lost"
+            log.warning("store.taken_over", error=error.message, what=what)
+        else:
+            log.critical(
+                "store.failed",
+                error=repr(error),
+                what="no message is accepted or acknowledged any longer",
+                remedy=getattr(error, "remedy", ""),
+            )
         for exchange in self.unanswered.take_all():
             refuse_after_failure(exchange)
         if self.dispatcher is not None:

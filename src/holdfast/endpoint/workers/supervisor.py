@@ -36,7 +36,7 @@ from holdfast.endpoint.workers.identifier_table import IdentifierTable, OfferedI
 from holdfast.endpoint.workers.placement import AWAY, Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory, open_inbox, refuse_connections
-from holdfast.exceptions import ConfigurationError, StoreDamaged
+from holdfast.exceptions import ConfigurationError, StoreDamaged, StoreTakenOver
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
@@ -52,6 +52,7 @@ STOP_SECONDS: Final = 5.0
 LONGEST_END: Final = 29.0
 AGENT_SECONDS: Final = 2.0
 """Seconds from the signal until a node has ended. Kubernetes kills it after 30. The last two are for its agent."""
+TAKEN_OVER: Final = "another node has taken over its cluster partition"
 STARTS: Final = 3
 """Starts of a worker that may fail in a row before a node of a cluster leaves its work to another node."""
 ORPHAN_GRACE: Final = 15.0
@@ -111,7 +112,8 @@ class Post:
 
     def tell_failed(self, error: Exception) -> None:
         """Report why this worker ends, and whether another start would end in the same way."""
-        told = {"failed": reason_of(error)}
+        is_taken_over = bool(self.nodes) and isinstance(error, StoreTakenOver)
+        told = {"failed": TAKEN_OVER if is_taken_over else reason_of(error)}
         is_final = isinstance(error, ConfigurationError | StoreDamaged)
         with contextlib.suppress(OSError):  # the supervisor has ended
             self.control.sendall(json.dumps(told | {"is_final": is_final}).encode() + b"\n")
@@ -571,7 +573,10 @@ class Supervisor:
         if pause == LONGEST_PAUSE:
             refuse_connections(process.taking)  # it may not start at all
         process.start_at = time.monotonic() + pause
-        log.error("worker.died", number=process.name, code=how, why=why, again_in=pause)
+        if why == TAKEN_OVER:
+            log.warning("worker.taken_over", number=process.name, why=why)
+        else:
+            log.error("worker.died", number=process.name, code=how, why=why, again_in=pause)
 
     def _end(self, number: signal.Signals) -> None:
         """Send a signal to all workers. Once they are ending, only SIGKILL has an effect."""

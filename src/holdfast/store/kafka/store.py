@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar, cast
 from rocksdict import AccessType, Rdict, WriteBatch, WriteOptions
 
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreLocked, StoreMissing
+from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreLocked, StoreMissing, StoreTakenOver
 from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.base import Turn
@@ -368,9 +368,9 @@ class KafkaStore(RocksDBStore):
 
         return goes_on
 
-    def _taken_over(self) -> StoreFailed:
+    def _taken_over(self) -> StoreTakenOver:
         who = "another process" if self.owner.rival is None else self.owner.rival.name
-        return StoreFailed(
+        return StoreTakenOver(
             f"The store at {self.shown} was taken over by {who}. Nothing of this batch is acknowledged.",
             remedy="Only one process may have a log open. Stop one of the two, or give each its own partition.",
         )

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from sqlalchemy import Engine, delete, insert, select
 
-from holdfast.exceptions import StoreDamaged, StoreFailed
+from holdfast.exceptions import StoreDamaged, StoreTakenOver
 from holdfast.store.contents import PieceContents
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import PIECE_BYTES
@@ -49,7 +49,7 @@ class SQLContents(PieceContents):
         """See :meth:`PieceContents.put`.
 
         Raises:
-            StoreFailed: Another process has the space open.
+            StoreTakenOver: Another process has the space open.
         """
         table, spaces, space = schema.contents, schema.spaces, self._space()
         mine = select(spaces.c.id).where(spaces.c.id == space, spaces.c.epoch == self._epoch())
@@ -66,7 +66,7 @@ class SQLContents(PieceContents):
             return is_ours
 
         if not self._trying(write):
-            raise StoreFailed(
+            raise StoreTakenOver(
                 f"Another process has opened the store at {self.place}. The attachments of a message are not stored.",
                 remedy="Only one process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
             )

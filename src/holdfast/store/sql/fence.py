@@ -10,7 +10,7 @@ import time
 
 from sqlalchemy import Connection, delete, insert, select
 
-from holdfast.exceptions import StoreFailed
+from holdfast.exceptions import StoreFailed, StoreTakenOver
 from holdfast.store.records import decode_state, encode_state
 from holdfast.store.sql import schema as schema
 
@@ -29,7 +29,7 @@ def refusal(connection: Connection, space: int, epoch: int, serial: int, place: 
     table = schema.spaces
     row = connection.execute(select(table.c.epoch, table.c.serial).where(table.c.id == space)).one_or_none()
     if row is not None and row.epoch > epoch:
-        return StoreFailed(
+        return StoreTakenOver(
             f"Another process took over the store at {place}, so this one no longer writes to it.",
             remedy="Only one process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
         )
