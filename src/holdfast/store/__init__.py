@@ -6,6 +6,7 @@ Open ``base`` first, then ``records``. ``rocksdb`` is the embedded store, ``sql`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing, clause
@@ -27,6 +28,7 @@ __all__ = [
     "Transaction",
     "Transactional",
     "Turn",
+    "check_client",
     "is_kafka",
     "is_remote",
     "is_sql",
@@ -97,6 +99,21 @@ def store_exists(location: str | Path | Store) -> bool:
     return True
 
 
+def check_client(location: str) -> None:
+    """Check that Kafka's client accepts the options of a URL, and can read the files that they name. Connects nowhere.
+
+    Raises:
+        ConfigurationError: It does not, or is not installed.
+    """
+    from holdfast.store.kafka.address import read_kafka_address
+
+    try:
+        from holdfast.store.kafka.topic import KafkaLog
+    except ImportError as error:
+        raise _no_kafka(location, error) from error
+    KafkaLog(replace(read_kafka_address(location), servers="")).close()
+
+
 def _open_sql(location: str, *, read_only: bool) -> Store:
     try:
         from holdfast.store.sql.store import SQLStore
@@ -124,7 +141,7 @@ def _open_kafka(location: str, *, read_only: bool, turn: Turn | None) -> Store:
 
 def _has_records(location: str) -> bool:
     try:
-        from holdfast.store.kafka.topic import has_records
+        from holdfast.store.kafka.store import has_records
     except ImportError as error:
         raise _no_kafka(location, error) from error
     return has_records(location)

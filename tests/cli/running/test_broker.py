@@ -124,6 +124,29 @@ def test_check_warns_of_a_lease_that_kafka_refuses_by_default(run: Any, tmp_path
         assert result.out.count("warning     cluster.lease is 5.9 s, and Kafka's brokers by default accept") == count
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("sasl.mechanisn=PLAIN", "sasl.mechanisn"),
+        ("security.protocol=SASL_SSL&sasl.mechanism=GSSAPI", "GSSAPI"),
+        ("security.protocol=SSL&ssl.ca.location=/none/ca.pem", "The file is /none/ca.pem."),
+    ],
+)
+def test_check_refuses_what_the_client_of_kafka_refuses_and_connects_nowhere(
+    run: Any, tmp_path: Path, options: str, told: str
+) -> None:
+    pytest.importorskip("confluent_kafka")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.0)
+        base = f"kafka://127.0.0.1:{server.getsockname()[1]}/orders?cache={tmp_path / 'cache'}"
+        for url, code in ((base, 0), (f"{base}&{options}", 1)):
+            (tmp_path / "broker.toml").write_text(f'store = "{url}"\n')
+            result = run("broker", "check", "broker.toml")
+            assert (result.code, told in result.out + result.err) == (code, bool(code)), result.err
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
 def test_an_option_that_contradicts_the_cluster_is_refused_before_anything_starts(run: Any, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("0123456789abcdef")
     (tmp_path / "broker.toml").write_text(NODE)

@@ -11,6 +11,7 @@ import pytest
 from broker_cluster import Brokers
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -118,6 +119,7 @@ def test_a_store_is_kept_over_tls_with_a_user_and_its_password(url: Url, mechani
     [
         ("GROUP DESCRIBE, GROUP READ", "Describe for the group {0}-nodes"),
         ("TOPIC READ", "for the topic {0}"),
+        ("TOPIC WRITE", "Write, Describe, DescribeConfigs and Delete for the topic {0}"),
         ("TOPIC CREATE", "Create"),
         ("TOPIC DESCRIBE_CONFIGS", "for the topic {0}"),
     ],
@@ -129,12 +131,49 @@ def test_the_error_names_the_permission_that_the_user_lacks(url: Url, without: s
     assert resource.format(read_kafka_address(place).topic) in caught.value.remedy
 
 
+def forbid_writing(servers: str) -> None:
+    """Take from the user every permission to write, to any topic."""
+    every = AclBindingFilter(
+        ResourceType.TOPIC,
+        None,
+        ResourcePatternType.ANY,
+        f"User:{kafka_nodes_of.USER}",
+        None,
+        AclOperation.WRITE,
+        AclPermissionType.ALLOW,
+    )
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.delete_acls([every]).values():
+        done.result(60)
+
+
+def test_an_opening_by_a_user_that_may_write_nowhere_ends_with_the_permission(url: Url, nodes: Any) -> None:
+    """Kafka then refuses the producer itself, not the write."""
+    place = url(patience=20)
+    forbid_writing(nodes.servers)
+    with pytest.raises(StoreFailed, match="authorization failed") as caught:
+        open_store(place)
+    assert f"Write for the topic {read_kafka_address(place).topic}" in caught.value.remedy
+
+
+def test_a_store_whose_user_may_write_no_longer_fails_with_the_permission(url: Url, nodes: Any) -> None:
+    place = url(patience=20)
+    store = open_store(place)
+    try:
+        forbid_writing(nodes.servers)
+        with pytest.raises(StoreFailed, match="authorization failed") as caught:
+            store.commit(Batch(appends=[("q", 0, 0, Record("urn:s", 1, "urn:a", b"<x/>", 1.0))]))
+        assert f"for the topic {read_kafka_address(place).topic}" in caught.value.remedy
+    finally:
+        store.close()
+
+
 WRONG = [
     ({"password": "no"}, "SASL authentication error", "Check the user in the URL, its password"),
     ({"password": "no", "sasl.mechanism": "PLAIN"}, "SASL authentication error", "Check the user in the URL"),
     ({"sasl.mechanism": "SCRAM-SHA-256"}, "Unsupported SASL mechanism", "sasl.mechanism"),
     ({"ca": "other.pem"}, "certificate verify failed", "Check ssl.ca.location in the URL"),
-    ({"ca": "none.pem"}, "ssl.ca.location failed", "Check the options of the URL"),
+    ({"ca": "none.pem"}, "none.pem", "Check the options of the URL"),
     ({"sasl.mechanism": "GSSAPI"}, "No provider for SASL mechanism", "Check the options of the URL"),
 ]
 

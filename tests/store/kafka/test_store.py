@@ -416,6 +416,15 @@ def test_a_lost_outcome_is_found_out_whether_the_write_arrived_or_not(store, url
 
 
 @nightly
+def test_a_write_that_kafka_refuses_for_good_ends_the_store_with_the_reason(store, url):
+    commit(store, 0)
+    change_topic(url, "max.message.bytes", "1000")
+    with pytest.raises(StoreFailed, match=r"[Mm]essage.*(size|large)") as caught:
+        store.commit(batch(1, size=5000))
+    assert f"settings of the topic {read_kafka_address(url).topic}" in caught.value.remedy
+
+
+@nightly
 def test_a_log_that_does_not_exist_is_not_created_by_a_reader(url):
     assert not store_exists(url)
     with pytest.raises(StoreMissing, match="no topic"):

@@ -5,6 +5,7 @@ Only an opening that may create the topic does so, also with Kafka's default of 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,13 @@ from confluent_kafka.admin import AdminClient
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.group.verification import verify_cluster
 from holdfast.cluster.operating.engines import engine_of
-from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed
 from holdfast.store import open_store, store_exists
+from holdfast.store.kafka import store as store_module
 from holdfast.store.kafka import topic
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.login import KafkaAway
+from holdfast.store.kafka.store import KafkaStore
 from holdfast.store.kafka.topic import KafkaLog, once_it_can
 from holdfast.testing.ports import free_ports
 
@@ -84,6 +87,80 @@ def test_a_topic_that_only_some_brokers_know_is_asked_for_again(quick: None, is_
         assert once_it_can(call, is_known=True) == "done"
     with pytest.raises(KafkaException):
         once_it_can(Failing(KafkaError.UNKNOWN_TOPIC_OR_PART, 3), -1.0, is_known=is_known)
+
+
+class Refusing:
+    """A producer of which Kafka accepts no record."""
+
+    def __init__(self, code: int, *, raises: bool) -> None:
+        self.error, self.raises = KafkaError(code), raises
+        self.waiting: list[Callable[..., None]] = []
+
+    def produce(self, *_: object, on_delivery: Callable[..., None], **__: object) -> None:
+        if self.raises:
+            raise KafkaException(self.error)
+        self.waiting.append(on_delivery)
+
+    def poll(self, _wait: float) -> None:
+        while self.waiting:
+            self.waiting.pop()(self.error, Unsent())
+
+    def purge(self, **_: object) -> None:
+        pass
+
+
+class Unsent:
+    def offset(self) -> None:
+        return None
+
+
+PERMISSIONS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Permit the user Read, Write",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Permit the user Write",
+}
+REFUSED = [
+    *PERMISSIONS,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError._INVALID_ARG,
+    KafkaError._FATAL,
+]
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("code", [*REFUSED, *topic._PASSING])
+def test_an_append_that_kafka_refuses_says_whether_it_may_be_repeated_and_why_not(
+    tmp_path: Path, code: int, raises: bool
+) -> None:
+    log = KafkaLog(read_kafka_address(f"kafka://127.0.0.1:1/orders?cache={tmp_path / 'cache'}"))
+    log._producer = Refusing(code, raises=raises)  # type: ignore[assignment]
+    try:
+        assert log.append([b"a", b"b"], lambda: True) is None
+        assert log.is_passing == (code in topic._PASSING)
+        if not log.is_passing:
+            refused = log.refused_write()
+            assert isinstance(refused, StoreFailed) and KafkaError(code).str() in refused.message
+            assert "orders" in refused.remedy and PERMISSIONS.get(code, "settings of the topic") in refused.remedy
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_an_opening_whose_claim_kafka_refuses_ends_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """One process alone: it must not say that others take the store."""
+    monkeypatch.setattr(store_module, "_PAUSE", 0.0)
+    monkeypatch.setattr(KafkaLog, "open", lambda log, creates: None)
+    monkeypatch.setattr(KafkaLog, "bounds", lambda log: (0, 0))
+    monkeypatch.setattr(KafkaLog, "read", lambda log, start: iter(()))
+    monkeypatch.setattr(KafkaLog, "_writer", lambda log: Refusing(code, raises=False))
+    with pytest.raises(StoreFailed, match=re.escape(KafkaError(code).str())):
+        KafkaStore(f"kafka://127.0.0.1:1/orders?cache={tmp_path / 'cache'}")
 
 
 def names(servers: str) -> set[str]:

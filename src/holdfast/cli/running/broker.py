@@ -164,6 +164,7 @@ def check(file: str, as_json: bool) -> None:
     """
     from holdfast.broker.config_file import read_config
     from holdfast.exceptions import ConfigurationMistakes
+    from holdfast.store import check_client, is_kafka
 
     try:
         config = read_config(file)
@@ -175,6 +176,8 @@ def check(file: str, as_json: bool) -> None:
             ]
             failure_facts().more["mistakes"] = told
         raise
+    if is_kafka(config.store):
+        check_client(config.store_location())
     if as_json:
         click.echo(json.dumps(_facts(config)))
         return

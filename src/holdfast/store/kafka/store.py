@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -51,7 +51,7 @@ _STEP: Final = 0.01
 _FOLLOW_SECONDS: Final = 0.02
 """Seconds between two looks at the log of an owner that is to be replaced."""
 _MOST_REFUSALS: Final = 3
-"""How often Kafka may refuse a write before the store fails."""
+"""How often Kafka may refuse one write, for a reason that does not pass, before the store fails."""
 _REMEDY: Final = "Acknowledged messages are stored. Check Kafka and the disk, then start again."
 
 
@@ -81,7 +81,7 @@ class KafkaStore(RocksDBStore):
         self._turn = turn
         self._address = address = read_kafka_address(location)
         self.shown = address.shown
-        self.reconnections = 0
+        self.reconnections = self._refusals = 0
         self._closing = threading.Event()
         self._troubles = {"disk": "", "log": ""}
         self._tell_wanted: Callable[[int], None] = lambda _wanted: None
@@ -232,7 +232,7 @@ class KafkaStore(RocksDBStore):
         owner = self.owner
         if owner.claims:
             # Unknown whether it was appended: either way only the log can tell.
-            if self._log.append([owner.claim(time.time())], self._goes_on()) is None:
+            if self._append([owner.claim(time.time())]) is None:
                 self._log.renew()
             owner.claimed()
             return OwnerAction.NOTHING
@@ -317,21 +317,21 @@ class KafkaStore(RocksDBStore):
         Raises:
             StoreFailed: Another process owns the log, or Kafka refuses the write, or does not answer for too long.
         """
-        owner, refusals = self.owner, 0
+        owner = self.owner
+        self._refusals = 0  # of the write, whatever becomes of claims in between
         action = owner.commit(write)
         while action is not OwnerAction.ACKNOWLEDGE:
             if action is OwnerAction.STOP:
                 raise self._taken_over()
             if action is OwnerAction.APPEND:
-                offsets = self._log.append(records := owner.records, self._goes_on())
+                offsets = self._append(records := owner.records)
                 action = owner.appended(offsets, sum(map(len, records)))
             # The old producer may still append the write, so it goes before the log is searched.
             elif action is OwnerAction.RENEW:
                 self.reconnections += 1
-                refusals += not self._log.is_passing
-                if refusals > _MOST_REFUSALS or self._closing.is_set():
+                if self._closing.is_set():
                     raise StoreFailed(
-                        f"Kafka refuses to store a batch of the store at {self.shown}: {self._log.said}", remedy=_REMEDY
+                        f"Kafka did not confirm a batch of the store at {self.shown}: {self._log.said}", remedy=_REMEDY
                     )
                 self._log.renew()
                 self._closing.wait(_PAUSE)
@@ -342,6 +342,20 @@ class KafkaStore(RocksDBStore):
             self._turn.claimed(owner.epoch)
         self._log.stop_reading()
         self._tell("log", "")
+
+    def _append(self, records: Sequence[bytes]) -> list[int] | None:
+        """Append records as :meth:`KafkaLog.append` does.
+
+        Raises:
+            StoreFailed: Kafka refuses writes again and again, for a reason that does not pass.
+        """
+        offsets = self._log.append(records, self._goes_on())
+        if offsets is None and not self._log.is_passing:
+            self._refusals += 1
+            if self._refusals > _MOST_REFUSALS:
+                raise self._log.refused_write()
+            self._closing.wait(_PAUSE)
+        return offsets
 
     def _patiently(self, call: Callable[[], _Result]) -> _Result:
         """Retry within the patience while Kafka does not answer; without limit if the store ``outlasts`` that."""
@@ -551,6 +565,24 @@ def open_without_log(path: Path, store: Path, *, compacts: bool) -> Rdict:
     engine = opening.open_engine(path, store, options, AccessType.read_write())
     engine.set_write_options(_without_log())
     return engine
+
+
+def has_records(location: str) -> bool:
+    """Whether a log exists and has a record; creates nothing.
+
+    Raises:
+        StoreError: Kafka does not answer.
+    """
+    log = KafkaLog(read_kafka_address(location))
+    try:
+        log.open(creates=False)
+        return log.bounds()[1] > 0
+    except StoreMissing:
+        return False
+    except KafkaAway as error:
+        raise log.away(error) from error
+    finally:
+        log.close()
 
 
 def _without_log() -> WriteOptions:

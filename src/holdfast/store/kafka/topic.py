@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreFormatError, StoreMissing, counted
-from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.address import KafkaAddress
 from holdfast.store.kafka.login import KafkaAway, KafkaLogin, Refusal
 from holdfast.store.kafka.requirements import RECORD_BYTES, require_safe, settings_of
 
@@ -53,8 +53,11 @@ _PERMISSIONS: Final = {
     "topic {0}, and Create if it does not exist.",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Permit the user Describe for the group {1}, and Read if the topic "
     "belongs to a cluster of brokers.",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Permit the user Create for the cluster, or create the topic {0}.",
+    # Also the answer to a writer that may write to no topic (KIP-679).
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Permit the user Write for the topic {0}. If the topic does not exist, "
+    "permit Create for the cluster, or create the topic.",
 }
+_UNWRITTEN: Final = "Check the settings of the topic {0}, then start again. Acknowledged messages are stored."
 COMMAND_SECONDS: Final = 8.0
 """Seconds that a command waits for all answers of Kafka together."""
 COMMAND_REMEDY: Final = "Check that the Kafka cluster is running and reachable, then run the command again."
@@ -147,6 +150,8 @@ class KafkaLog:
         self._login = KafkaLogin(address)
         self._clients = threading.Lock()
         """Held while clients get another password, which a closed one must not."""
+        self._unwritten: KafkaError | None = None
+        self._fatal: KafkaError | None = None
         self._is_unreachable = False
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
@@ -159,8 +164,10 @@ class KafkaLog:
         try:
             return AdminClient(self._settings())
         except (KafkaException, ValueError, TypeError) as error:
+            text, options = said(error), self._address.options.items()
+            files = [f" The file is {file}." for name, file in options if name[-9:] == ".location" and name in text]
             raise ConfigurationError(
-                f"Kafka's client refuses a setting of {self._address.shown}: {said(error)}",
+                f"Kafka's client refuses a setting of {self._address.shown}: {text}{''.join(files)}",
                 remedy="Check the options of the URL against the settings of librdkafka.",
             ) from error
 
@@ -342,12 +349,16 @@ class KafkaLog:
         except (KafkaException, SystemError) as error:
             raise self._explained(error) from error
 
-    def _explained(self, error: BaseException) -> Exception:
+    def refused_write(self) -> Exception:
+        """Return the error for an append that Kafka refused for a reason that does not pass."""
+        return self._explained(KafkaException(self._unwritten), _UNWRITTEN)
+
+    def _explained(self, error: BaseException, otherwise: str = REMEDY) -> Exception:
         code = error.args[0].code() if error.args and isinstance(error.args[0], KafkaError) else None
         text = said(error)
         if code in _PASSING or (code is not None and self._login.hear(error.args[0])):
             return self._login.away(text)
-        remedy = _PERMISSIONS[code].format(self._address.topic, self._group) if code in _PERMISSIONS else REMEDY
+        remedy = _PERMISSIONS.get(code or 0, otherwise).format(self._address.topic, self._group)
         return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=remedy)
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -461,9 +472,10 @@ class KafkaLog:
             goes_on: Asked a few times a second; False: give up.
 
         Returns:
-            Their offsets; None if it is unknown whether all of them were appended.
+            Their offsets; None if it is unknown whether all of them were appended. If then :attr:`is_passing` is False,
+            :meth:`refused_write` has the reason.
         """
-        self.is_passing = True
+        self.is_passing, self._unwritten = True, None
         offsets: list[int | None] = [None] * len(records)
         left = len(records)
 
@@ -472,7 +484,7 @@ class KafkaLog:
             left -= 1
             offset = message.offset()
             if error is not None:
-                self.said, self.is_passing = error.str(), error.code() in _PASSING
+                self._note_unwritten(error)
             elif offset is not None and offset >= 0:
                 offsets[at] = offset
 
@@ -493,6 +505,8 @@ class KafkaLog:
                     return None
         except (KafkaException, SystemError) as error:  # a fatal error comes out of any call, sometimes as the latter
             self.said = said(error)
+            if error.args and isinstance(error.args[0], KafkaError):
+                self._note_unwritten(error.args[0])
             return None
         found = [offset for offset in offsets if offset is not None]
         if len(found) < len(records):
@@ -500,11 +514,24 @@ class KafkaLog:
         self._login.answered()
         return found
 
+    def _note_unwritten(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._FATAL and self._producer is not None:
+            with contextlib.suppress(KafkaException, SystemError):
+                self._producer.poll(0)  # calls _hear_writer
+            error = self._fatal or error
+        self.said, self.is_passing, self._unwritten = error.str(), error.code() in _PASSING, error
+
+    def _hear_writer(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = error  # all later errors of this producer say only that there was one
+        self._hear(error)
+
     def _writer(self) -> Producer:
         if self._producer is None:
             self._producer = Producer(
                 self._settings(
                     **{
+                        "error_cb": self._hear_writer,
                         "acks": "all",
                         # A retry repeats no record, and keeps their order (KIP-98).
                         "enable.idempotence": True,
@@ -526,7 +553,7 @@ class KafkaLog:
 
     def renew(self) -> None:
         """Discard the producer with what it has not sent. What it has sent may still arrive."""
-        producer, self._producer = self._producer, None
+        producer, self._producer, self._fatal = self._producer, None, None
         if producer is not None:
             with contextlib.suppress(KafkaException, SystemError):
                 producer.purge(in_queue=True, in_flight=True, blocking=False)
@@ -554,22 +581,6 @@ class KafkaLog:
         )
 
 
-def has_records(location: str) -> bool:
-    """Whether a log exists and has a record; creates nothing.
-
-    Raises:
-        StoreError: Kafka does not answer.
-    """
-    log = KafkaLog(read_kafka_address(location))
-    try:
-        log.open(creates=False)
-        return log.bounds()[1] > 0
-    except StoreMissing:
-        return False
-    except KafkaAway as error:
-        raise log.away(error) from error
-    finally:
-        log.close()
 
 
 def said(error: BaseException) -> str:
