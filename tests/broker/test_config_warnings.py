@@ -49,7 +49,7 @@ def test_a_policy_is_unused_exactly_if_it_changes_nothing_for_any_address(
 
 
 @given(forwarders)
-def test_an_address_is_shared_exactly_if_the_order_in_the_file_decides_where_its_rows_go(
+def test_an_address_is_shared_if_the_order_in_the_file_decides_where_rows_go(
     sending: list[ForwarderConfig],
 ) -> None:
     found = shared_addresses(BrokerConfig(forwarders=tuple(sending)))

@@ -320,7 +320,8 @@ async def test_what_is_signed_for_another_service_is_refused(
             await (await source.send("<order/>", action="urn:shop/order")).acknowledged(60)
     assert caplog.text.count("security.no_addresses") == (not versions.rm.can.creates), "warned of once, in 2003/03"
     others = ["http://shop/", "http://shop.example/"]
-    for number, (addresses, public, taken) in enumerate(((others, None, 0), ([url], None, 1), (others, url, 1))):
+    cases = ((others, None, 0), ([url], None, 1), (others, url, 1), (others, url.rstrip("/") + "{path}", 0))
+    for number, (addresses, public, taken) in enumerate(cases):
         shop, http = of(SHOP, tmp_path, addresses=addresses), DestinationHTTP(public_url=public)
         async with Served(tmp_path / str(number), shop, http=http) as served:
             for one in captured:

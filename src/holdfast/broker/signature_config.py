@@ -118,8 +118,8 @@ class SignatureConfig:
         subjects: Distinguished names of the signers to accept, as in RFC 4514: ``"CN=shop,O=Example"``. Left out: every
             signer with a trusted certificate; a destination with a certificate of a trusted issuer must be named.
         addresses: URLs of the broker, as senders write them. Messages with another signed ``wsa:To`` are refused,
-            except for that of ``listen.public_url``. Left out: all are accepted, so that another service which
-            receives a message can send it to the broker in the name of its signer.
+            except for ``listen.public_url`` without ``{path}``. Left out: all are accepted, so that another service
+            which receives a message can send it to the broker in the name of its signer.
         suite: Algorithms: "rsa-sha256", or those that CXF and Metro understand by "Basic256Sha256" or "Basic256".
         reference: How messages name the certificate. "assertion": by the SAML assertion that confirms its key. A
             forwarder sends it, and the broker demands it in the policy that it publishes.
@@ -177,8 +177,8 @@ class SymmetricConfig:
         subjects: Distinguished names of the senders to accept, as in RFC 4514: ``"CN=shop,O=Example"``. Left out: every
             sender with a trusted certificate.
         addresses: URLs of the broker, as senders write them. Messages with another signed ``wsa:To`` are refused,
-            except for that of ``listen.public_url``. Left out: all are accepted, so that another service which
-            receives a message can send it to the broker in the name of its signer.
+            except for ``listen.public_url`` without ``{path}``. Left out: all are accepted, so that another service
+            which receives a message can send it to the broker in the name of its signer.
         signed: Demand that the signature with the symmetric key is over the certificate of the sender, too.
         bind_sequences: Demand that CreateSequence names that certificate, or the token of the conversation.
     """

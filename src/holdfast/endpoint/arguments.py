@@ -131,16 +131,20 @@ def check_public_url(name: str, url: object) -> None:
     """
     remedy = f"Write it as https://host/path or https://host:port/path; {PATH} at its end is the path of the request."
     wrong, before = f"{name} {brief_value(url)}", url.removesuffix(PATH) if isinstance(url, str) else ""
+    if isinstance(url, str) and "@" in url.partition("://")[2].partition("/")[0]:
+        raise ConfigurationError(f"{name} contains a user, which every client could see", remedy=remedy)
     if not isinstance(url, str) or _NO_URL.search(url) is not None or not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{wrong} is not an http or https URL", remedy=remedy)
-    if "@" in url.partition("://")[2].partition("/")[0]:
-        raise ConfigurationError(f"{name} contains a user, which every client could see", remedy=remedy)
+    if not url.isascii() or set('"<>') & set(url):
+        raise ConfigurationError(f"{wrong} has characters that must be written as %XX", remedy=remedy)
     if set("?#") & set(url):
         raise ConfigurationError(f"{wrong} has a query or a fragment", remedy=remedy)
     if set("{}") & set(before):
         raise ConfigurationError(f"{wrong} has braces other than {PATH} at its end", remedy=remedy)
-    if not is_url(before):
+    if not is_url(before) or (before != url and before.endswith(":")):
         raise ConfigurationError(f"{wrong} has no host, or no valid port", remedy=remedy)
+    if before != url and before.endswith("/"):
+        raise ConfigurationError(f"{wrong} has a slash before {PATH}, which begins with one", remedy=remedy)
     parse_url(before)
     check_length(name, url)
 

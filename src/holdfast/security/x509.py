@@ -166,8 +166,8 @@ class X509(Processor):
             "Basic256Sha256": rsa-sha1 over SHA-256 digests, as CXF and Metro sign. "Basic256": SHA-1 for both. The
             endpoint accepts those of its suite and rsa-sha256, and answers with those of the request.
         addresses: The URLs of this service, as its clients write them. Requests whose signed ``wsa:To`` is another one
-            are refused, except for that of ``DestinationHTTP.public_url``. None: all are accepted, so that a service
-            which receives a signed message can send it to this one, in the name of its signer.
+            are refused, except for ``DestinationHTTP.public_url`` without ``{path}``. None: all are accepted, so that a
+            service which receives a signed message can send it to this one, in the name of its signer.
         reference: How messages name the certificate: "token", they have it; "subject-key-identifier", "issuer-serial"
             or "thumbprint", the peer has it. All four are accepted. "assertion", only with :meth:`with_saml`: the
             assertion in a request confirms its key (holder-of-key). A source names it so, and a destination demands it

@@ -403,7 +403,7 @@ def test_the_list_of_forwarders_says_what_the_destination_refuses(
 )
 def test_a_forwarders_state_says_what_is_wrong_with_the_last_answer(fields: dict[str, Any], state: str) -> None:
     shown = {"name": "next", "queue": "q", "partition": 0, "to": "http://h/", "state": "sending", "suspended": None}
-    shown |= {"stopped": "", "waiting": 1, "retracted": 0, "flight": None, "sequence": None, "refused": None}
+    shown |= {"stopped": "", "waiting": 1, "flight": None, "sequence": None, "refused": None}
     assert forwarder_row({**shown, **fields}, 0.0)[4] == state
 
 

@@ -43,6 +43,7 @@ from holdfast.core.queues.retention import DAY, RetentionPolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.rm_source.acknowledgement_history import MOST_RETRACTED, Retractions
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.outboxes.records import SAVE_EVERY
@@ -215,9 +216,25 @@ def test_what_a_destination_has_lost_is_counted_over_restarts() -> None:
     relay.acknowledge(later, (1, 2), (5, 5))
     (told,) = [one for one in relay.told if isinstance(one, Incident) and one.name == RETRACTED]
     assert told.detail is not None and told.detail["messages"] == "3-4"
-    for one in (relay, Relay(relay)):
-        again = one.protocol.outbound.outboxes["next"]
-        assert (again.lifecycle.retracted.count, again.records.waiting) == (2, 0)
+    again = Relay(relay)
+    for one in (relay, again):
+        outbox = one.protocol.outbound.outboxes["next"]
+        assert (outbox.lifecycle.retracted.count, outbox.records.waiting) == (2, 0)
+    again.come("m5")
+    (later,) = again.take(0.1)
+    again.acknowledge(later, (1, 2), (5, 6))
+    assert not [one for one in again.told if isinstance(one, Incident) and one.name == RETRACTED], "it was told before"
+    assert outbox.lifecycle.retracted.count == 2
+
+
+def test_a_loss_is_counted_once_also_where_there_are_too_many_to_name() -> None:
+    retracted = Retractions()
+    for number in range(MOST_RETRACTED):
+        retracted.add("urn:s:a", ((3 * number + 1, 3 * number + 1),))
+    for _ in range(2):
+        retracted.add("urn:s:a", ((1, 1),))
+    retracted.add("urn:s:b", ((1, 1), (5, 6)))
+    assert retracted.count == MOST_RETRACTED + 3
 
 
 def test_what_is_handed_over_in_memory_is_not_read_from_the_store() -> None:

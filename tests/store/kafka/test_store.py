@@ -555,7 +555,7 @@ def test_a_write_of_which_kafka_takes_only_the_last_part_damages_no_log(url: str
     store = opened(url)
     commit(store, 0)
     change_topic(url, "max.message.bytes", "100000")
-    with pytest.raises(StoreFailed, match="Kafka refuses to store"):
+    with pytest.raises(StoreFailed, match="Message size too large"):
         store.commit(batch(1, store._log.most + 10_000))
     store.close()
     change_topic(url, "max.message.bytes", str(8 << 20))

@@ -99,7 +99,7 @@ def _idle(one: _Listed) -> tuple[str, ...] | None:
 
 def _one_row(idle: list[_Listed]) -> _Listed:
     name, queue, _partition, to, state, waiting, *_ = idle[0][1]
-    retracted = sum(one["retracted"] for one, _ in idle)
+    retracted = sum(one.get("retracted", 0) for one, _ in idle)
     return {}, [name, queue, f"{len(idle):,} idle", to, state, waiting, "", f"{retracted:,}", ""]
 
 
@@ -130,7 +130,7 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
         state + (f": {why}" if why else ""),
         f"{one['waiting']:,}",
         f"{flight['in_flight']:,}/{flight['window']:,}" if flight else "",
-        f"{one['retracted']:,}",
+        f"{one.get('retracted', 0):,}",
         one["sequence"] or "",
     ]
 

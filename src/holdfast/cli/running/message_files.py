@@ -199,7 +199,8 @@ def _open(name: str) -> BinaryIO:
 
 def _line(where: str, line: bytes) -> dict[str, Any]:
     given = json_object(line, partial(_no_message, where))
-    found = {name: value for name, value in given.items() if value is not None or name == "body"}
+    known = {*KEYS, *OF_RECEIVED, *UNSENT} - {"body"}
+    found = {name: value for name, value in given.items() if value is not None or name not in known}
     for name, value in found.items():
         if name in OF_RECEIVED or (name in UNSENT and value == ""):
             continue

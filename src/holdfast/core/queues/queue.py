@@ -280,5 +280,3 @@ class Queue:
         cursor = self.cursors.get(name)
         if cursor is not None and cursor.is_readers:
             self.description.was_read = True
-
-    # --- for people -----------------------------------------------------------------------------------------------

@@ -94,7 +94,8 @@ class AcknowledgementHistory:
         return lost
 
     def to_state(self) -> list[int]:
-        return self._heard.to_state()
+        # Without what was found lost, which the next process would find again.
+        return AcknowledgementRanges(self._heard.outside(self._told)).to_state()
 
 
 class Retractions:
@@ -120,13 +121,14 @@ class Retractions:
         return self.others + sum(one.count for one in self.ranges.values())
 
     def add(self, identifier: str, lost: Ranges) -> None:
-        ranges = self.ranges.get(identifier, AcknowledgementRanges()).copy()
+        before = self.ranges.get(identifier, AcknowledgementRanges())
+        ranges = before.copy()
         ranges.update(lost)
         self.are_reported = False
         if sum(map(len, (self.ranges | {identifier: ranges}).values())) <= MOST_RETRACTED:
             self.ranges[identifier] = ranges
         else:
-            self.others += AcknowledgementRanges(lost).count
+            self.others += ranges.count - before.count
 
     def to_state(self) -> State | None:
         if self.are_reported or not self.count:

@@ -456,8 +456,7 @@ class RunningDestination:
         return self.reception.envelopes.spooling_answers(self.store.create_content)
 
     def _store_failed(self, error: BaseException) -> None:
-        worker = self.settings.worker
-        if isinstance(error, StoreTakenOver) and worker is not None and worker.is_trusted is not None:
+        if isinstance(error, StoreTakenOver) and self._trust is not None:
             what = "another node serves this cluster partition now, and nothing is lost"
             log.warning("store.taken_over", error=error.message, what=what)
         else:

@@ -58,7 +58,7 @@ from holdfast.exceptions import (
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, Streamed
 from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
-from holdfast.http.urls import at_path
+from holdfast.http.urls import PATH
 from holdfast.wire import DEFAULT, Limits, MissingPart, encode, pack, soap_of_content_type
 
 _STATE = attrgetter(*(one.name for one in fields(Envelope)))
@@ -67,7 +67,6 @@ _REPLACED = "reply.replaced_by_fault"
 _UNWRITTEN = b"The answer could not be written; ask again.\n"
 
 _CODES: dict[type[EnvelopeError], str] = {VersionMismatch: VERSION_MISMATCH, MustUnderstand: MUST_UNDERSTAND}
-
 
 T = TypeVar("T")
 Notes = dict[str, Any]
@@ -177,7 +176,8 @@ class Envelopes(Spools):
     def _context_of(self, exchange: Exchange, envelope: Envelope, data: bytes) -> MessageContext:
         # By position, as for an answer: two arguments by name take as long as all others.
         context = MessageContext(envelope, "inbound", self._chain.role, exchange.notes, False, exchange.request, data)
-        context.public_address = self.public_url and at_path(self.public_url, exchange.request.path)
+        # The sender chooses the path: an address that follows it may be that of another service behind the proxy.
+        context.public_address = None if self.public_url is None or PATH in self.public_url else self.public_url
         return context
 
     def _unpacked(

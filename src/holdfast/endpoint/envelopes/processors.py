@@ -199,7 +199,7 @@ class MessageContext:
         notes: The processors' own notes. The two messages of one HTTP exchange share them: notes on an inbound request
             are there when it is answered on that connection, and notes on an outbound request when its response
             arrives. They are not stored: an answer that goes to an address begins with no notes.
-        public_address: Inbound requests: the address at which the client reached the destination, if
+        public_address: Inbound requests: the address at which clients reach the destination, if
             ``DestinationHTTP.public_url`` names it; else None.
     """
 

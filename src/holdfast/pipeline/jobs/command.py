@@ -27,10 +27,11 @@ from holdfast.pipeline.session import check_spark, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 T = TypeVar("T")
 
 PYTHON_IS_LATE = "Python worker failed to connect back"
+Calling = Callable[[list[tuple[str, str, str]]], list[str]]
+"""Returns the steps that call a function of a traceback, from its frames: file, line, function."""
 STARTS = 6
 """Maximum number of starts. Spark ends the query if a source's Python process needs more than ten seconds to start, as
 on a busy machine."""
@@ -46,7 +47,6 @@ _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.M)
 _LIBRARY = re.compile(r"[/\\](?:site-packages|pyspark(?:\.zip)?|lib[/\\]python[\d.]+)[/\\]|^<")
 _OWN = str(Path(__file__).parents[2])
 _CARRIERS = ("Py4JJavaError", "An exception was thrown from the Python worker", "SparkException: Job aborted")
-Calling = Callable[[list[tuple[str, str, str]]], list[str]]
 _ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?$")
 _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
 

@@ -196,8 +196,10 @@ def _time(value: str | int | Decimal, where: str) -> datetime:
     try:
         time = datetime.fromisoformat(value) if isinstance(value, str) else EPOCH + timedelta(seconds=float(value))
     except (ValueError, OverflowError):
+        shown = repr(value) if isinstance(value, str) else str(value)[:40]
         raise ConfigurationError(
-            f"{where} is {value!r}, not a time", remedy='Write it as "2026-07-01T09:30:00Z", or in seconds since 1970'
+            f"{where} is {shown}, not a time",
+            remedy='Write it as "2026-07-01T09:30:00Z", or in seconds since 1970',
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 

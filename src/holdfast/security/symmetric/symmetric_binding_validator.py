@@ -115,8 +115,8 @@ class SymmetricBindingValidator(Processor):
         users: Checks the user names; or :class:`holdfast.EndorsingCertificates`, the certificates of clients. Its
             ``freshness``, ``clock`` and ``nonces`` count for the messages, too.
         addresses: The URLs of this service, as its clients write them. Requests whose signed ``wsa:To`` is another one
-            are refused, except for that of ``DestinationHTTP.public_url``. None: all are accepted, so that a service
-            which receives a signed message can send it to this one, in the name of its signer.
+            are refused, except for ``DestinationHTTP.public_url`` without ``{path}``. None: all are accepted, so that a
+            service which receives a signed message can send it to this one, in the name of its signer.
         suite: Algorithms. "Basic256Sha256": SHA-256 digests. "Basic256": SHA-1 digests, too. The signature is an HMAC
             with SHA-1 or SHA-256. Answers have the algorithms of the request.
         cipher: The cipher to accept besides "aes256-gcm"; that of answers is the one of the request.

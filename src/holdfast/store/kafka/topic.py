@@ -581,8 +581,6 @@ class KafkaLog:
         )
 
 
-
-
 def said(error: BaseException) -> str:
     """Return what Kafka said, for people."""
     first = error.args[0] if error.args else error

@@ -52,7 +52,14 @@ def test_answers_become_one_field_by_field() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "joined"),
-    [([False, True], True), ([True, False], True), ([False, False], False), ([None, True], True), ([None, None], None)],
+    [
+        ([False, True], True),
+        ([True, False], True),
+        ([False, False], False),
+        ([None, True], True),
+        ([None, False], False),
+        ([None, None], None),
+    ],
 )
 def test_a_queue_is_full_if_it_refuses_messages_in_one_worker(flags: list[bool | None], joined: bool | None) -> None:
     answers = [{"name": "inbox", "max_messages": 5, "full": one} for one in flags]

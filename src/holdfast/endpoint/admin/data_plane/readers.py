@@ -203,21 +203,23 @@ class DataPlane:
     async def _show_cursor(self, asked: Asked, name: str, reader: str) -> object:
         """Show the position of a reader's cursor."""
         queue = self._queue(name)
-        cursor = queue.cursors.get(reader)
+        numbers = self._numbers(queue)
+        own = numbers.own_cursor(reader)
+        cursor = queue.cursors.get(own) if own is not None else None
         if cursor is None:
             raise Refused(
                 404,
                 f"the cursor {reader[:200]!r} does not exist",
                 suggestion(
                     reader,
-                    queue.cursors,
+                    map(numbers.cursor, queue.cursors),
                     "List the cursors with holdfast cursors. A reader creates its cursor when it first reports its "
                     "position.",
                 ),
             )
         return {
             "epoch": queue.description.epoch,
-            "offsets": self._numbers(queue).numbered(dict(sorted(cursor.offsets.items()))),
+            "offsets": numbers.numbered(dict(sorted(cursor.offsets.items()))),
         }
 
     @route("DELETE", "queues/{name}/cursors/{reader}", None, errors=(404,))

@@ -109,7 +109,7 @@ def _merge_field(name: str, values: list[Any]) -> Any:
     if name in _LEAST and numbers:
         return min(numbers)
     if name in _ANY:
-        return max(values, key=bool)  # None if no worker knows
+        return max((one for one in values if one is not None), key=bool, default=None)
     return merge(values)
 
 

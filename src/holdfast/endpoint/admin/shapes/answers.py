@@ -390,8 +390,8 @@ class ForwarderShown(Shape):
     first: int
     end: int
     waiting: int
-    retracted: int
     sequence: str | None
+    retracted: int = 0
     flight: Flight | None = None
     circuit: CircuitShown | None = None
 
