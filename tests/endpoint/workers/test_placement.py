@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.cluster.lease_policy import MOST_PARTITIONS
+from holdfast.endpoint.workers.agent_link import LONGEST_REASON
 from holdfast.endpoint.workers.placement import MOST_BYTES, Placement, Placements
-from holdfast.endpoint.workers.supervisor import LONGEST_REASON
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 

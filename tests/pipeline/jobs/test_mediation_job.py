@@ -328,7 +328,7 @@ class Running:
         if self._waits == 1:
             self._on_batch(self.batch)
         if self._waits == 2:
-            address = self._told().removeprefix("metrics at ").strip()
+            address = self._told().splitlines()[0].removeprefix("metrics at ")
             with urllib.request.urlopen(address, timeout=60) as answer:
                 self.scraped = answer.read().decode()
         return self._waits == 3

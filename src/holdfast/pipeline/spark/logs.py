@@ -1,33 +1,34 @@
 """The log of Spark's source and sink: lines with the time, the level and an event, as those of a broker.
 
 It belongs to the standard library's logger ``holdfast.pipeline``. Spark runs source and sink in Python processes that
-configure no logging, so each line also names the query, by its reader or its sink.
+configure no logging, so each line also names the query, by its reader or its sink. Executors have no structlog.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
-
-import structlog
+from datetime import UTC, datetime
 
 from holdfast.core.origin import without_secrets
 
-_render = structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"])
+_logger = logging.getLogger("holdfast.pipeline")
 
 
-def _rendered(logger: Any, name: str, event: Any) -> Any:
-    return without_secrets(_render(logger, name, event))
+class PipelineLog:
+    """Writes events with their fields."""
+
+    def info(self, event: str, **facts: object) -> None:
+        self._write(logging.INFO, event, facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        self._write(logging.WARNING, event, facts)
+
+    def _write(self, level: int, event: str, facts: dict[str, object]) -> None:
+        if _logger.isEnabledFor(level):
+            at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+            shown = {"timestamp": at, "level": logging.getLevelName(level).lower(), "event": event, **facts}
+            text = " ".join(f"{name}={value!r}" for name, value in shown.items())
+            _logger.log(level, "%s", without_secrets(text))
 
 
-log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
-    logging.getLogger("holdfast.pipeline"),
-    processors=[
-        structlog.stdlib.filter_by_level,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _rendered,
-    ],
-    wrapper_class=structlog.stdlib.BoundLogger,
-    cache_logger_on_first_use=False,
-)
+log = PipelineLog()
