@@ -102,6 +102,30 @@ def test_a_node_that_ends_gives_its_workers_all_the_time_that_an_operator_grants
         supervisor._directory.delete()
 
 
+def test_a_worker_that_was_handed_over_ends_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node on Kafka that ends serves each partition until the next node is prepared for it."""
+    ours, agent = socket.socketpair()
+    supervisor = Supervisor(2, (), (), lambda _facts: None, agent=AgentLink(0, ours, Trust(2)))
+    told = list[tuple[int, int]]()
+    monkeypatch.setattr(os, "kill", lambda *one: told.append(one))
+    try:
+        supervisor._want({0: 0, 1: 0, 2: 0})
+        for process in supervisor._processes:
+            process.pid, process.start_at, process.is_ready = 100 + process.number, None, True
+        for mine in ({0: 0, 1: 0}, {1: 0}):
+            agent.sendall(json.dumps({"view": View("a", mine, {}, {}, engine=KAFKA).to_json()}).encode() + b"\n")
+            supervisor._follow()
+            supervisor._signals = 1
+            supervisor._obey()
+        first = supervisor._processes[0]
+        first.pid = 0
+        supervisor._died(first, 0)
+        assert told == [(100, signal.SIGTERM)] and not supervisor._is_ending
+    finally:
+        agent.close()
+        supervisor._directory.delete()
+
+
 @pytest.mark.parametrize("engine", ["PostgreSQL", KAFKA])
 def test_after_a_signal_nothing_is_started(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a worker that waits for its next start, nor one that a late view wants."""

@@ -534,7 +534,7 @@ class Supervisor:
         if process.number < self._count:
             self._loads.set(process.number, AWAY)
         epoch, was_ending = self._wanted.get(process.number), self._is_ending
-        if self._signals:
+        if self._signals and epoch == process.epoch:
             # A service manager may signal every process. Then no worker runs until another node is prepared for it.
             self._end(signal.SIGTERM)
         if self._is_ending:
