@@ -13,12 +13,12 @@ def test_a_long_batch_is_reported_every_few_seconds_and_an_idle_run_is_silent() 
     asked: list[int] = []
     waiting = Waiting(told.append, lambda: now[0])
 
-    def look(is_active: bool, batches: int, seconds: float) -> list[str]:
+    def look(is_active: bool, batches: int, seconds: float, *, has_data: bool = True) -> list[str]:
         class Query(SimpleNamespace):
             @property
             def status(self) -> dict[str, Any]:
                 asked.append(1)
-                return {"isTriggerActive": is_active, "message": "Processing new data"}
+                return {"isTriggerActive": is_active, "isDataAvailable": has_data, "message": "Processing new data"}
 
         told.clear()
         for _ in range(round(seconds)):
@@ -30,6 +30,7 @@ def test_a_long_batch_is_reported_every_few_seconds_and_an_idle_run_is_silent() 
     assert look(True, 0, 2.5 * EVERY) == [line.format(10), line.format(20)]
     assert look(True, 1, EVERY) == []  # a batch has ended
     assert look(True, 1, 1) == [line.format(10)]
-    assert look(False, 1, 5 * EVERY) == []
+    assert look(False, 1, 2 * EVERY) == []
+    assert look(True, 1, 3 * EVERY, has_data=False) == [], "it asks for the ends of its queues"
     assert look(True, 1, EVERY) == [line.format(10)]
     assert len(asked) <= 10

@@ -393,7 +393,7 @@ class _GroupAgent:
         if self._away_since is not None:
             self._report("info", "cluster.kafka_back", seconds=round(trust_clock() - self._away_since, 3))
             self._away_since, self._trouble = None, ""
-            self._login.answered()
+        self._login.answered()
 
     def _leave(self) -> None:
         """Let other nodes take the partitions, then leave the group."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -163,6 +164,7 @@ def _start(location: str) -> subprocess.Popen[bytes]:
 def main() -> None:
     """Answer each line of the input with a line: the picture of the group, or why Kafka did not describe it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a service manager signals every process; the agent ends it
     location = msgspec.json.decode(sys.stdin.buffer.readline(), type=str)
     address, heard = read_kafka_address(location), [""]
     login = KafkaLogin(address)

@@ -41,7 +41,10 @@ class Waiting:
         if now - self._last < EVERY:
             return
         self._last = now
-        at_work = {name: one["message"] for name, query in queries.items() if (one := query.status)["isTriggerActive"]}
+        stands = {name: query.status for name, query in queries.items()}
+        at_work = {name: one["message"] for name, one in stands.items() if one["isTriggerActive"]}
+        # Without data, an active query only asks for the ends of its queues.
+        at_work = {name: message for name, message in at_work.items() if stands[name]["isDataAvailable"]}
         if not at_work:
             self._since = now
             return

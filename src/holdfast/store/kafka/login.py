@@ -141,11 +141,11 @@ class KafkaLogin:
         # A file that is being written may be empty for a moment.
         if not password or password == self._password:
             return
-        self._password, self.refusal = password, None
         user = self._address.options.get("sasl.username", "")
         for client in clients:
             if client is not None:
                 client.set_sasl_credentials(user, password)
+        self._password, self.refusal = password, None
 
     def hear(self, error: KafkaError) -> bool:
         """Remember a refusal until :meth:`answered`: later attempts often tell only that they got no answer.

@@ -151,7 +151,6 @@ class KafkaLog:
         self._clients = threading.Lock()
         """Held while clients get another password, which a closed one must not."""
         self._unwritten: KafkaError | None = None
-        self._fatal: KafkaError | None = None
         self._is_unreachable = False
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
@@ -356,7 +355,7 @@ class KafkaLog:
     def _explained(self, error: BaseException, otherwise: str = REMEDY) -> Exception:
         code = error.args[0].code() if error.args and isinstance(error.args[0], KafkaError) else None
         text = said(error)
-        if code in _PASSING or (code is not None and self._login.hear(error.args[0])):
+        if code is not None and self._passes(error.args[0]):
             return self._login.away(text)
         remedy = _PERMISSIONS.get(code or 0, otherwise).format(self._address.topic, self._group)
         return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=remedy)
@@ -516,22 +515,20 @@ class KafkaLog:
 
     def _note_unwritten(self, error: KafkaError) -> None:
         if error.code() == KafkaError._FATAL and self._producer is not None:
-            with contextlib.suppress(KafkaException, SystemError):
-                self._producer.poll(0)  # calls _hear_writer
-            error = self._fatal or error
-        self.said, self.is_passing, self._unwritten = error.str(), error.code() in _PASSING, error
+            try:
+                self._producer.poll(0)  # raises the first error, of which all others say only that there was one
+            except (KafkaException, SystemError) as first:
+                error = first.args[0] if first.args and isinstance(first.args[0], KafkaError) else error
+        self.said, self.is_passing, self._unwritten = error.str(), self._passes(error), error
 
-    def _hear_writer(self, error: KafkaError) -> None:
-        if error.fatal():
-            self._fatal = error  # all later errors of this producer say only that there was one
-        self._hear(error)
+    def _passes(self, error: KafkaError) -> bool:
+        return error.code() in _PASSING or self._login.hear(error)
 
     def _writer(self) -> Producer:
         if self._producer is None:
             self._producer = Producer(
                 self._settings(
                     **{
-                        "error_cb": self._hear_writer,
                         "acks": "all",
                         # A retry repeats no record, and keeps their order (KIP-98).
                         "enable.idempotence": True,
@@ -553,7 +550,7 @@ class KafkaLog:
 
     def renew(self) -> None:
         """Discard the producer with what it has not sent. What it has sent may still arrive."""
-        producer, self._producer, self._fatal = self._producer, None, None
+        producer, self._producer = self._producer, None
         if producer is not None:
             with contextlib.suppress(KafkaException, SystemError):
                 producer.purge(in_queue=True, in_flight=True, blocking=False)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from sqlalchemy import Engine, delete, insert, select
 
-from holdfast.exceptions import StoreDamaged, StoreTakenOver
+from holdfast.exceptions import StoreDamaged, StoreFailed
 from holdfast.store.contents import PieceContents
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import PIECE_BYTES
@@ -66,7 +66,7 @@ class SQLContents(PieceContents):
             return is_ours
 
         if not self._trying(write):
-            raise StoreTakenOver(
+            raise StoreFailed(
                 f"Another process has opened the store at {self.place}. The attachments of a message are not stored.",
                 remedy="Only one process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
             )

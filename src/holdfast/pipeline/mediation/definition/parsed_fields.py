@@ -32,6 +32,11 @@ _ONE_QUERY = (
 )
 """Parts of a plan that a SELECT without subqueries consists of."""
 _PLANS = ".plans.logical."
+_UNRESOLVED_PLANS = (
+    *("UnresolvedRelation", "UnresolvedHaving", "UnresolvedTableValuedFunction", "UnresolvedTVFAliases"),
+    *("UnresolvedInlineTable", "RelationTimeTravel"),
+)
+"""Plans that the parser leaves to the analyzer, and keeps elsewhere."""
 
 
 @dataclass(slots=True)
@@ -72,7 +77,7 @@ def tree_of(text: str) -> Node:
 def _tree(nodes: Iterator[Mapping[str, Any]]) -> Node:
     said = next(nodes)
     package, _, kind = said["class"].rpartition(".")
-    is_plan = f"{package}.".endswith(_PLANS) or kind in ("UnresolvedRelation", "UnresolvedHaving")
+    is_plan = f"{package}.".endswith(_PLANS) or kind in _UNRESOLVED_PLANS
     return Node(kind, is_plan, said, [_tree(nodes) for _ in range(said["num-children"])])
 
 

@@ -54,6 +54,8 @@ def _bootstrap(value: Any, _base: Path) -> str:
 
 
 def _nodes(value: Any, base: Path) -> str:
+    if isinstance(value, str) and "@" in value:  # before commas divide it: a password may have one, and is not shown
+        return read_url(value, base)
     addresses = [one.strip().rstrip("/") for one in value.split(",")] if isinstance(value, str) else [value]
     return ",".join(dict.fromkeys(read_url(one, base) for one in addresses))
 
