@@ -157,6 +157,42 @@ def report_created(report: Report, node: str, place: str) -> None:
     report("warning", "cluster.created", node=node, cluster=place, remedy=CREATED_REMEDY)
 
 
+class Outage:
+    """The time for which the database or Kafka does not answer an agent, and what the log has of it.
+
+    Attributes:
+        since: When it began; None: there is none.
+        trouble: Why, with what to do; "": there is none.
+    """
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self.since: float | None = None
+        self.trouble = ""
+
+    def go_on(self, trouble: str, remedy: str) -> bool:
+        """Begin, or continue.
+
+        Args:
+            remedy: What to do; "": there is nothing to do.
+
+        Returns:
+            Whether to log it: at the beginning, and once for each further remedy.
+        """
+        is_first, self.trouble = self.since is None, trouble
+        if self.since is None:
+            self.since = trust_clock()
+            self._told.clear()
+        is_new = is_first or bool(remedy and remedy not in self._told)
+        self._told.add(remedy)
+        return is_new
+
+    def end(self) -> float | None:
+        """Return how many seconds it took; None: there was none."""
+        began, self.since, self.trouble = self.since, None, ""
+        return None if began is None else round(trust_clock() - began, 3)
+
+
 class SupervisorLink:
     """The agent's end of the link to its supervisor: an object of JSON in each line, both ways.
 
@@ -297,12 +333,9 @@ class _Agent:
         """When the running request takes too long; None if none runs."""
         self._known: set[int] = set()
         """Partitions that a sent view had in ``mine``, and whose workers the supervisor has not reported as ended."""
-        self._away_since: float | None = None
+        self._outage = Outage()
         self._created = ""
         """Where this node created the cluster; "": it was there."""
-        self._trouble = ""
-        self._told_remedies: set[str] = set()
-        """What the log said to do, since the database is away."""
         self._done.setblocking(False)
 
     def run(self) -> int:
@@ -362,15 +395,9 @@ class _Agent:
                 self._report("warning", "cluster.memory_failed", error=self._memory_trouble, remedy=MEMORY_REMEDY)
 
     def _lost(self, why: NoAnswer) -> None:
-        now = trust_clock()
-        self._membership.unanswered(now)
-        self._trouble = reason = str(why)
-        is_first, remedy = self._away_since is None, reason.partition(". ")[2]
-        if is_first:
-            self._away_since = now
-            self._told_remedies = {""}
-        if is_first or remedy not in self._told_remedies:
-            self._told_remedies.add(remedy)
+        self._membership.unanswered(trust_clock())
+        is_first, reason = self._outage.since is None, str(why)
+        if self._outage.go_on(reason, reason.partition(". ")[2]):
             self._report("warning", "cluster.database_away", reason=reason)
         if is_first:
             self._memory.save()
@@ -378,9 +405,8 @@ class _Agent:
     def _tell(self, request: Request, answer: Answer, before: View) -> None:
         """Log what happened to the membership."""
         node = self._settings.node
-        if self._away_since is not None:
-            self._report("info", "cluster.database_back", seconds=round(trust_clock() - self._away_since, 3))
-            self._away_since, self._trouble = None, ""
+        if (seconds := self._outage.end()) is not None:
+            self._report("info", "cluster.database_back", seconds=seconds)
         match request, answer:
             case Join(), _:
                 if self._database.has_created and not self._created:
@@ -408,7 +434,7 @@ class _Agent:
             self._trust.set(partition, self._membership.trusted_until(partition))
         if self._supervisor.has_unsent:
             return
-        view = replace(self._membership.view, trouble=self._trouble, created=self._created)
+        view = replace(self._membership.view, trouble=self._outage.trouble, created=self._created)
         if self._supervisor.show(view):
             self._known |= view.mine.keys()
         # While the supervisor read nothing, a partition may have come and gone without a view.

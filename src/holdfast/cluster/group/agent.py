@@ -17,7 +17,7 @@ from typing import Final, get_args
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_created
+from holdfast.cluster.agent import AgentSettings, Outage, Report, SupervisorLink, report_created
 from holdfast.cluster.group.cache_disk import CacheDisk
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
@@ -121,10 +121,7 @@ class _GroupAgent:
         self._created = ""
         """Where this node created the cluster; "": it was there."""
         self._said = ""
-        self._away_since: float | None = None
-        self._trouble = ""
-        self._told_remedies: set[str] = set()
-        """What the log said to do, since Kafka is away."""
+        self._outage = Outage()
 
     @property
     def _is_ending(self) -> bool:
@@ -366,8 +363,8 @@ class _GroupAgent:
             self._be_away(error)
             return
         if picture is None:
-            if self._away_since is not None and self._login.refusal is not None:
-                self._be_away(KafkaAway(self._trouble))  # the answer may take longer than a lease
+            if self._outage.since is not None and self._login.refusal is not None:
+                self._be_away(KafkaAway(self._outage.trouble))  # the answer may take longer than a lease
             return
         sent, self._asked_at = self._asked_at, None
         self._be_back()
@@ -380,19 +377,13 @@ class _GroupAgent:
     def _be_away(self, why: KafkaAway) -> None:
         """Log that Kafka does not answer, and again if there is something else to do about it."""
         away = why if why.remedy else self._login.away(str(why) or self._said)
-        self._trouble = away.explained
-        if self._away_since is None:
-            self._away_since = trust_clock()
-            self._told_remedies.clear()
         remedy = away.remedy or _CONTACT
-        if remedy not in self._told_remedies:
-            self._told_remedies.add(remedy)
+        if self._outage.go_on(away.explained, remedy):
             self._report("warning", "cluster.kafka_away", reason=str(away), remedy=remedy)
 
     def _be_back(self) -> None:
-        if self._away_since is not None:
-            self._report("info", "cluster.kafka_back", seconds=round(trust_clock() - self._away_since, 3))
-            self._away_since, self._trouble = None, ""
+        if (seconds := self._outage.end()) is not None:
+            self._report("info", "cluster.kafka_back", seconds=seconds)
         self._login.answered()
 
     def _leave(self) -> None:
@@ -544,7 +535,7 @@ class _GroupAgent:
         for partition in range(self._settings.partitions):
             self._trust.set(partition, membership.trusted_until(partition))
             self._trust.permit(partition, membership.follows_until(partition), membership.vouched(partition))
-        trouble = self._trouble or membership.trouble(now)
+        trouble = self._outage.trouble or membership.trouble(now)
         view = replace(membership.view, trouble=trouble, created=self._created)
         if self._supervisor.show(view):
             self._with_worker |= view.mine.keys() | view.preparing.keys()
