@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from holdfast.core.queues.cursors import OUTBOUND
+from holdfast.core.queues.cursors import OUTBOUND, Cursor
 from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.worker import Worker
+from holdfast.settings import suggestion
 
 LETTERS: Final = 10**12
 """Dead letters that a worker has numbers for."""
@@ -144,6 +145,21 @@ class Numbering:
             return text
         name = text.removeprefix(OUTBOUND)
         return f"{OUTBOUND}{self.own_name(name)}" if self.owner_of_name(name) == self.worker else None
+
+    def find_cursor(self, queue: Queue, text: str, hint: str = "List the cursors with holdfast cursors.") -> Cursor:
+        """Return the cursor of this worker that a path names.
+
+        Args:
+            hint: What to do if no name is like it.
+
+        Raises:
+            Refused: 404 if this worker has no such cursor.
+        """
+        found = queue.cursors.get(own) if (own := self.own_cursor(text)) is not None else None
+        if found is None:
+            known = map(self.cursor, queue.cursors)
+            raise Refused(404, f"the cursor {text[:200]!r} does not exist", suggestion(text, known, hint))
+        return found
 
     def own_name(self, text: str) -> str:
         return text.removeprefix(f"{self.worker}:") if self.worker else text

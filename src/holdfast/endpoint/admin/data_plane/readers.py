@@ -44,6 +44,7 @@ CONTENT_TYPE = b"application/octet-stream"
 ANOTHER_EPOCH = (
     "Offsets of another queue are not valid here. Correct the address, or start again with a new checkpoint."
 )
+_NO_CURSOR = "List the cursors with holdfast cursors. A reader creates its cursor when it first reports its position."
 _ANEW = (
     "The reader has read records that this older copy does not contain, and later records may be missing. Start "
     "again with a new checkpoint and another reader. Use --restored at the first start of a restored store, so "
@@ -204,19 +205,7 @@ class DataPlane:
         """Show the position of a reader's cursor."""
         queue = self._queue(name)
         numbers = self._numbers(queue)
-        own = numbers.own_cursor(reader)
-        cursor = queue.cursors.get(own) if own is not None else None
-        if cursor is None:
-            raise Refused(
-                404,
-                f"the cursor {reader[:200]!r} does not exist",
-                suggestion(
-                    reader,
-                    map(numbers.cursor, queue.cursors),
-                    "List the cursors with holdfast cursors. A reader creates its cursor when it first reports its "
-                    "position.",
-                ),
-            )
+        cursor = numbers.find_cursor(queue, reader, _NO_CURSOR)
         return {
             "epoch": queue.description.epoch,
             "offsets": numbers.numbered(dict(sorted(cursor.offsets.items()))),

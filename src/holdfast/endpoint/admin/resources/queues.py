@@ -67,8 +67,9 @@ class QueueRoutes:
         shown["bytes"] = queue.records.bytes_held
         shown["age"] = await oldest(self._app.engine, queue)
         shown["rate_in"] = self._rates.of_queue(queue)
+        numbers = self._numbers(queue)
         for cursor in shown["cursors"]:
-            cursor["rate"] = self._rates.of_cursor(queue, self._numbers(queue).own_cursor(cursor["name"]) or "")
+            cursor["rate"] = self._rates.of_cursor(queue, numbers.own_cursor(cursor["name"]) or "")
         return shown
 
     # --- looking --------------------------------------------------------------------------------------------------
@@ -196,13 +197,9 @@ class QueueRoutes:
         """Move a cursor forward or back: to an offset, to an end, or to a time."""
         queue, engine = self._queue(name), self._app.engine
         numbers = self._numbers(queue)
-        own = numbers.own_cursor(cursor)
-        there = queue.cursors.get(own) if own is not None else None
-        if there is None or own is None:
-            hint = suggestion(cursor, map(numbers.cursor, queue.cursors), "List the cursors with holdfast cursors.")
-            raise Refused(404, f"the cursor {cursor[:200]!r} does not exist", hint)
+        there = numbers.find_cursor(queue, cursor)
         places = await find_offsets(engine, queue, asked.body, numbers, list(there.offsets))
-        steering = Steering(engine.protocol)
+        own, steering = there.name, Steering(engine.protocol)
         before = {partition: steering.position(queue, own, partition) for partition in places}
         if asked.body.dry_run:
             return {"offsets": numbers.numbered(within(queue, places)), "before": numbers.numbered(before)}
