@@ -88,6 +88,15 @@ def at_path(public_url: str, path: str) -> str:
     return public_url.replace(PATH, path)
 
 
+def own_address(public_url: str | None) -> str | None:
+    """Return the one address at which clients reach an endpoint by its public URL; None: none is known.
+
+    The sender of a request chooses its path. So an address that follows the path is no proof: it may be that of another
+    service behind the same proxy.
+    """
+    return None if public_url is None or PATH in public_url else public_url
+
+
 def check_field(name: str, value: str) -> None:
     """Refuse a header that would end its line early or is no header at all (RFC 9110 section 5).
 

@@ -73,6 +73,7 @@ from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked, StoreTakenOver
 from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.outcome import AnswerSpooling
+from holdfast.http.urls import own_address
 from holdfast.store import Cached, Counted, Store, Transactional, is_kafka, shown
 from holdfast.store.rocksdb.descriptors import soft_limit
 from holdfast.wire.policy.writing import PolicyVersion, written
@@ -196,7 +197,7 @@ class RunningDestination:
         """Calls the handlers; None if there were none at the start."""
         self.journal: Journal | None = None
         self._envelopes = settings.envelopes
-        self._envelopes.public_url = http.public_url
+        self._envelopes.public_address = own_address(http.public_url)
         if settings.router is not None:
             settings.envelopes.pass_messages_on()
         self._allowed = AllowList(http.allow_addresses)
@@ -430,7 +431,7 @@ class RunningDestination:
         self._allowed = AllowList(http.allow_addresses)
         self.reception.router = router
         self._envelopes.use(http.envelopes)
-        self._envelopes.public_url = http.public_url
+        self._envelopes.public_address = own_address(http.public_url)
         if self.journal is not None:
             self.journal.collector.policy = policy
         self.engine.protocol.staging.use(http.staging, self.engine.clock())

@@ -58,7 +58,6 @@ from holdfast.exceptions import (
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, Streamed
 from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
-from holdfast.http.urls import PATH
 from holdfast.wire import DEFAULT, Limits, MissingPart, encode, pack, soap_of_content_type
 
 _STATE = attrgetter(*(one.name for one in fields(Envelope)))
@@ -108,8 +107,8 @@ class Envelopes(Spools):
         """Learns of a reply that is too large for the processors to check who sent it."""
         self.declared: Mapping[str, Collection[str]] = {}
         """Action -> the header blocks that the service's description declares for it, so that handlers know them."""
-        self.public_url: str | None = None
-        """The URL at which clients reach the endpoint; None: requests show it."""
+        self.public_address: str | None = None
+        """The address at which clients reach the endpoint, for processors; None: it is not known."""
         self.tracing: Tracing | None = None
         """Reports messages as spans; None: tracing is off."""
         self._responding: set[asyncio.Future[None]] = set()
@@ -176,8 +175,7 @@ class Envelopes(Spools):
     def _context_of(self, exchange: Exchange, envelope: Envelope, data: bytes) -> MessageContext:
         # By position, as for an answer: two arguments by name take as long as all others.
         context = MessageContext(envelope, "inbound", self._chain.role, exchange.notes, False, exchange.request, data)
-        # The sender chooses the path: an address that follows it may be that of another service behind the proxy.
-        context.public_address = None if self.public_url is None or PATH in self.public_url else self.public_url
+        context.public_address = self.public_address
         return context
 
     def _unpacked(

@@ -199,8 +199,8 @@ class MessageContext:
         notes: The processors' own notes. The two messages of one HTTP exchange share them: notes on an inbound request
             are there when it is answered on that connection, and notes on an outbound request when its response
             arrives. They are not stored: an answer that goes to an address begins with no notes.
-        public_address: Inbound requests: the address at which clients reach the destination, if
-            ``DestinationHTTP.public_url`` names it; else None.
+        public_address: Inbound requests: ``DestinationHTTP.public_url``, if that is one address for all requests; else
+            None.
     """
 
     __slots__ = (
