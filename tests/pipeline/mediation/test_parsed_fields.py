@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from quick_spark import quick_spark
 
 from holdfast.exceptions import ConfigurationMistakes
-from holdfast.pipeline.mediation import fixtures
 from holdfast.pipeline.mediation.definition import columns, sql_syntax
 from holdfast.pipeline.mediation.definition.file import read_pipeline
+from holdfast.pipeline.mediation.kafka.records import as_rows
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 
@@ -368,6 +369,17 @@ def test_only_a_state_that_keeps_all_results_needs_no_time(example: Path, state:
     assert [key for key, *_ in mistakes(example)] == [TIME] * is_wrong
 
 
-def test_the_columns_of_a_kafka_source_are_those_of_its_rows() -> None:
-    in_files = [name for name, *_ in fixtures._KAFKA]
-    assert list(columns.KAFKA_COLUMNS) == [*in_files, "headers", "raw_key", "raw_body"]
+RECORDS = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+"""What Spark's Kafka source returns."""
+
+
+def test_the_columns_of_a_kafka_source_are_those_of_its_rows(spark: SparkSession) -> None:
+    rows = as_rows(spark.createDataFrame([], RECORDS))
+    assert list(columns.KAFKA_COLUMNS) == rows.columns
+    kinds = {one.name: one.dataType.typeName() for one in rows.schema}
+    assert {name: kind for name, kind, _ in columns.KAFKA_TABLE} == {
+        name: kinds[name] for name, *_ in columns.KAFKA_TABLE
+    }

@@ -22,6 +22,7 @@ from lxml import etree
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.checks import source_options
+from holdfast.pipeline.mediation.definition.columns import KAFKA_TABLE, RAW
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan
 from holdfast.pipeline.reader.columns import Typed, chosen, spark_struct
 from holdfast.pipeline.reader.options import MESSAGES, TABLES, ReadOptions
@@ -39,21 +40,6 @@ KEY, ATTACHMENTS = "key", "attachments"
 """What ``holdfast send --jsonl`` reads besides columns of the source: the key of the message's Sequence, and what no
 source has as a column."""
 
-_KAFKA: list[Typed] = [
-    ("queue", "string", False),
-    ("partition", "integer", False),
-    ("offset", "long", False),
-    ("key", "string", True),
-    ("message_id", "string", True),
-    ("action", "string", True),
-    ("relates_to", "string", True),
-    ("reply_to", "string", True),
-    ("sequence", "string", True),
-    ("message_number", "long", True),
-    ("delivered_at", "timestamp", False),
-    ("body", "string", True),
-]
-"""The columns of a topic that a file can contain, in addition to ``headers``, ``raw_key`` and ``raw_body``."""
 _ENVELOPES = ("http://www.w3.org/2003/05/soap-envelope", "http://schemas.xmlsoap.org/soap/envelope/")
 _BY_KIND: Mapping[str, Any] = {"string": "", "integer": 0, "long": 0, "boolean": False, "timestamp": BEGIN}
 _PYTHON: Mapping[str, type] = {"string": str, "integer": int, "long": int, "boolean": bool, "timestamp": str}
@@ -126,13 +112,13 @@ def rows_of(spark: SparkSession, source: SourcePlan, given: Sequence[dict[str, A
         F.map_entries("told"),
         lambda one: F.struct(one["key"].alias("key"), one["value"].cast("binary").alias("value")),
     )
-    raw = [F.lit(None).cast("binary").alias(name) for name in ("raw_key", "raw_body")]
+    raw = [F.lit(None).cast("binary").alias(name) for name in RAW]
     return spark.createDataFrame(told, whole).select(*names, entries.alias("headers"), *raw)
 
 
 def _columns(source: SourcePlan) -> list[Typed]:
     if source.kafka is not None:
-        return _KAFKA
+        return KAFKA_TABLE
     options = ReadOptions.parse(source_options(source))
     return chosen(TABLES[options.read], options.names)
 

@@ -17,18 +17,31 @@ from holdfast.pipeline.mediation.definition.checks import FIELDS, Said, source_o
 from holdfast.pipeline.mediation.definition.graph import Graph, can_fail
 from holdfast.pipeline.mediation.definition.parsed_fields import Node, Query, trees_in
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan, SourcePlan, StepPlan
-from holdfast.pipeline.reader.columns import chosen
+from holdfast.pipeline.reader.columns import Typed, chosen
 from holdfast.pipeline.reader.options import TABLES, ReadOptions
 from holdfast.settings import suggestion
 
 Columns = tuple[str, ...] | None
 """The columns of rows; None: unknown."""
 
-KAFKA_COLUMNS = (
-    *("queue", "partition", "offset", "key", "message_id", "action", "relates_to", "reply_to", "sequence"),
-    *("message_number", "delivered_at", "body", "headers", "raw_key", "raw_body"),
-)
-"""The columns of a Kafka source."""
+KAFKA_TABLE: list[Typed] = [
+    ("queue", "string", False),
+    ("partition", "integer", False),
+    ("offset", "long", False),
+    ("key", "string", True),
+    ("message_id", "string", True),
+    ("action", "string", True),
+    ("relates_to", "string", True),
+    ("reply_to", "string", True),
+    ("sequence", "string", True),
+    ("message_number", "long", True),
+    ("delivered_at", "timestamp", False),
+    ("body", "string", True),
+]
+"""The columns of a Kafka source that a file can contain."""
+RAW = ("raw_key", "raw_body")
+KAFKA_COLUMNS = (*(name for name, *_ in KAFKA_TABLE), "headers", *RAW)
+"""All of its columns."""
 _FUNCTIONS = (
     *("current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"),
     *("current_user", "localtime", "localtimestamp", "now", "session_user", "user", "grouping__id"),
