@@ -125,6 +125,13 @@ def test_a_new_password_ends_the_refusal_of_the_old_one(address: KafkaAddress, t
     assert login.refusal is None
 
 
+@pytest.mark.parametrize("text", ["x" * 40_000, "x:" * 20_000, f"sasl_ssl://b:1/1: {'y' * 40_000}"])
+def test_the_reason_of_a_refusal_is_bounded(address: KafkaAddress, text: str) -> None:
+    login = KafkaLogin(address)
+    assert login.hear(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, text))
+    assert login.refusal is not None and len(login.refusal.why) < room.MOST_TEXT + 20
+
+
 def test_all_clients_of_a_log_follow_the_file(address: KafkaAddress, tmp_path: Path, at_once: None) -> None:
     log, clients = KafkaLog(address), [Client(), Client(), Client()]
     log._admin, log._producer, log._consumer = clients  # type: ignore[assignment]

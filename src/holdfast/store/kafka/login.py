@@ -31,6 +31,8 @@ _REFUSALS: Final = {
 """What a client does not get over by waiting, and what to do."""
 _PROOF: Final = "certificate"
 """In the text of an error of TLS that remains. Others may come from a broker that stops."""
+MOST_TEXT: Final = 1000
+"""Characters of a reason: a broker may send 32 KB, and the search for its address takes the square of that."""
 _BROKER = re.compile(r"^.*?\S+:\d+(/\w+)?: ")
 _ATTEMPT = re.compile(r" \(after \d+ms in state .*\)$", re.DOTALL)
 
@@ -154,7 +156,7 @@ class KafkaLogin:
             Whether the error is a refusal.
         """
         found = _REFUSALS.get(error.code())
-        text = error.str()
+        text = error.str()[:MOST_TEXT]
         is_refusal = found is not None and (error.code() != KafkaError._SSL or _PROOF in text)
         if found is not None and is_refusal:
             kind, remedy = found
