@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli import main
 from holdfast.testing.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +49,15 @@ for found in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
             missing.append(found.name.removeprefix("holdfast."))
 print(json.dumps(missing))
 """
+
+
+def test_each_package_of_an_extra_is_known_to_the_commands() -> None:
+    packages = {
+        MODULES.get(package, package.replace("-", "_")): extra
+        for extra in ("kafka", "spark", "report", "sql", "wsdl", "x509")
+        for package in EXTRAS[extra]
+    }
+    assert packages | {"py4j": "spark"} == main.EXTRAS
 
 
 def blocked(*extras: str) -> list[str]:

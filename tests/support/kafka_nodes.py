@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from maven_build import fetch
 from quick_spark import FLAGS
 
@@ -79,6 +80,14 @@ listener.name.secure.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
 """
 USER, PASSWORD = "holdfast", "s3cret/@ word"
+
+
+def certificate_of(authority: Any) -> bytes:
+    """A new certificate of an authority of trustme's for ``localhost``, with its key, in the form that Kafka reads."""
+    issued = authority.issue_cert("localhost")
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return pem + b"".join(one.bytes() for one in issued.cert_chain_pems)
 
 
 class KafkaNodes:

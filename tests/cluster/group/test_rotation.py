@@ -13,7 +13,6 @@ from urllib.request import urlopen
 import pytest
 from broker_cluster import Brokers
 from crew import PATIENCE
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 import holdfast
 
@@ -31,10 +30,7 @@ def kafka(pytestconfig: pytest.Config) -> Iterator[Any]:
     if reason := maven_build.available():
         pytest.skip(reason)
     authority = trustme.CA()
-    issued = authority.issue_cert("localhost")
-    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    pem += b"".join(one.bytes() for one in issued.cert_chain_pems)
+    pem = kafka_nodes_of.certificate_of(authority)
     with kafka_nodes_of.KafkaNodes(pytestconfig.cache.mkdir("kafka-server"), 3, pem) as found:
         authority.cert_pem.write_to_path(found.directory / "ca.pem")
         yield found

@@ -9,7 +9,6 @@ import contextlib
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from holdfast.cli.main import EXTRAS
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs import grid as grid_job
 from holdfast.pipeline.jobs.audit import _audit
@@ -215,15 +213,3 @@ def test_without_spark_a_command_shows_its_options_and_names_what_to_install(com
     assert re.match(
         r"holdfast: (the pipeline|this command) needs pyspark.*\n  pip install 'holdfast\[spark\]'\n$", done.stderr
     )
-
-
-def test_each_package_of_an_extra_is_known_to_the_commands():
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    packages = {
-        re.match(r"[\w-]+", requirement)[0].replace("-", "_"): extra
-        for extra in ("kafka", "spark", "report", "sql", "wsdl", "x509")
-        for requirement in extras[extra]
-        if not requirement.startswith("holdfast")
-    }
-    assert packages | {"py4j": "spark"} == EXTRAS

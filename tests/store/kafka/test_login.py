@@ -18,7 +18,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourcePatternType,
     ResourceType,
 )
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from node_processes import NodeProcess, config_of
 
 import holdfast
@@ -71,10 +70,7 @@ def nodes(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     if reason := maven_build.available():
         pytest.skip(reason)
     authority = trustme.CA()
-    issued = authority.issue_cert("localhost")
-    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    pem += b"".join(one.bytes() for one in issued.cert_chain_pems)
+    pem = kafka_nodes_of.certificate_of(authority)
     with kafka_nodes_of.KafkaNodes(pytestconfig.cache.mkdir("kafka-server"), 1, pem) as found:
         authority.cert_pem.write_to_path(found.directory / "ca.pem")
         trustme.CA().cert_pem.write_to_path(found.directory / "other.pem")
