@@ -175,7 +175,7 @@ class Forwarders:
         return any(config.queue == queue and config.has_replies for config in self.configs.values())
 
     def addresses(self) -> dict[str, str]:
-        """Return address -> the queue whose records go only there; of several queues, that of the first forwarder."""
+        """Return address -> the queue with records that go only there; of several, that of the first forwarder."""
         return {to: several[0].queue for to, several in forwarders_alone(self.configs.values()).items()}
 
 

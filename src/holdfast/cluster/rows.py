@@ -30,14 +30,14 @@ class Report:
     """What a node reports about itself in its row.
 
     Args:
-        serving: Its partitions whose workers accept requests.
+        serving: Its partitions with workers that accept requests.
         failed: Partition that it could not serve and now leaves to others -> why.
         unreachable: Node that it cannot reach -> why.
         tables: Table of its configuration that all nodes should have alike -> keyed digest of it.
         short: Why its disk has no room for partitions; "": it has room.
         clock_ahead: Seconds that its clock is ahead of that of the database or of Kafka, negative if behind; 0: few.
         prepared: The partitions of other nodes that it could serve at once.
-        ending: The partitions that it has lost, and whose workers have not ended yet.
+        ending: The partitions that it has lost, with workers that have not ended yet.
     """
 
     serving: tuple[int, ...] = ()

@@ -165,7 +165,7 @@ class X509(Processor):
         suite: Algorithms of signatures. "rsa-sha256": no SHA-1 anywhere, as WCF understands Basic256Sha256.
             "Basic256Sha256": rsa-sha1 over SHA-256 digests, as CXF and Metro sign. "Basic256": SHA-1 for both. The
             endpoint accepts those of its suite and rsa-sha256, and answers with those of the request.
-        addresses: The URLs of this service, as its clients write them. Requests whose signed ``wsa:To`` is another one
+        addresses: The URLs of this service, as its clients write them. Requests with another signed ``wsa:To``
             are refused, except for ``DestinationHTTP.public_url`` without ``{path}``. None: all are accepted, so that a
             service which receives a signed message can send it to this one, in the name of its signer.
         reference: How messages name the certificate: "token", they have it; "subject-key-identifier", "issuer-serial"

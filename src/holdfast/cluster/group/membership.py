@@ -110,7 +110,7 @@ class GroupMembership:
         self._read_at: dict[int, float] = {}
         """Partition -> when its worker read the last claim of another process: only later looks count."""
         self._rests: dict[int, float] = {}
-        """Partition whose worker could not be started -> until when no other one is started."""
+        """Partition with a worker that could not be started -> until when no other one is started."""
         self._resigning: frozenset[tuple[str, float]] = frozenset()
         self._prepared: frozenset[tuple[str, int]] = frozenset()
         self._serving_nodes: frozenset[tuple[str, int]] = frozenset()
@@ -137,7 +137,7 @@ class GroupMembership:
         self._cut_off_since: float | None = None
         self._cut_off_by: tuple[str, ...] = ()
         self._failed: dict[int, str] = {}
-        """Partition of this node whose worker could not be started -> why."""
+        """Partition of this node with a worker that could not be started -> why."""
         self._serving: tuple[int, ...] = ()
         self._unreachable: Mapping[str, str] = {}
         self._tables: Mapping[str, str] = {}
@@ -168,7 +168,7 @@ class GroupMembership:
         return {p: self._epochs[p] for p in waiting if p not in self._rests}
 
     def _serving_now(self, partition: int, owner: str, nodes: Mapping[str, str]) -> str:
-        """Return the node that reports that it serves a partition, as long as its next owner does not; "": nobody."""
+        """Return the node that reports that it serves a partition, as long as its next owner does not; "": none."""
         found = {node for node in nodes.keys() - {self.node} if (node, partition) in self._serving_nodes}
         return owner if owner in found or not found else min(found)
 
@@ -204,7 +204,7 @@ class GroupMembership:
 
     @property
     def own_workers(self) -> set[int]:
-        """Return the partitions that this node serves, or whose workers it starts."""
+        """Return the partitions that this node serves, or for which it starts workers."""
         return self._preparing.keys() | {p for p, state in self._states.items() if state is GroupState.SERVED}
 
     @property

@@ -114,7 +114,7 @@ class SymmetricBindingValidator(Processor):
         key: A file in PEM with its private key, without a password.
         users: Checks the user names; or :class:`holdfast.EndorsingCertificates`, the certificates of clients. Its
             ``freshness``, ``clock`` and ``nonces`` count for the messages, too.
-        addresses: The URLs of this service, as its clients write them. Requests whose signed ``wsa:To`` is another one
+        addresses: The URLs of this service, as its clients write them. Requests with another signed ``wsa:To``
             are refused, except for ``DestinationHTTP.public_url`` without ``{path}``. None: all are accepted, so that a
             service which receives a signed message can send it to this one, in the name of its signer.
         suite: Algorithms. "Basic256Sha256": SHA-256 digests. "Basic256": SHA-1 digests, too. The signature is an HMAC

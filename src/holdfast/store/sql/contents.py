@@ -49,7 +49,7 @@ class SQLContents(PieceContents):
         """See :meth:`PieceContents.put`.
 
         Raises:
-            StoreTakenOver: Another process has the space open.
+            StoreFailed: Another process has the space open, or the database went back.
         """
         table, spaces, space = schema.contents, schema.spaces, self._space()
         mine = select(spaces.c.id).where(spaces.c.id == space, spaces.c.epoch == self._epoch())
