@@ -158,7 +158,9 @@ async def unreachable(serve: Any, tmp_path: Path) -> AsyncIterator[tuple[Client,
         with pytest.raises(DeliveryError):
             await asking
     has_gone.set()
-    await until(lambda: any(key.startswith("to/") for key in app.running.engine.protocol.outbound.outboxes))
+    engine = app.running.engine
+    await until(lambda: any(key.startswith("to/") for key in engine.protocol.outbound.outboxes))
+    await engine.durable()  # before, the store does not list the reply
     async with aiohttp.ClientSession() as session:
         yield Client(session, service.admin_url, service), secret
 

@@ -14,6 +14,7 @@ from typing import get_type_hints
 
 import certifi
 import pytest
+from pyspark import SparkContext
 
 from holdfast.config.tables import kind_of
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
@@ -764,7 +765,10 @@ def test_a_sink_trusts_what_its_source_trusts_and_paths_begin_at_the_file(tmp_pa
     assert not any("startingoffsets" in one for one in made)
 
 
-def test_a_module_that_needs_spark_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+def test_a_module_that_needs_spark_is_refused_with_what_to_write_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # an earlier test may have started Spark
     (tmp_path / "needs_spark.py").write_text(
         'from pyspark.sql import functions as F\n\n@F.udf("string")\ndef f(one):\n    return one\n'
     )
