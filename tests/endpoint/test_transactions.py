@@ -691,8 +691,8 @@ async def test_a_database_that_is_away_for_longer_than_the_patience_ends_no_serv
     assert "trouble" not in (await probe(service, "healthz"))[1]
 
 
-async def test_a_server_that_is_stopped_waits_for_its_database_no_longer_than_the_patience(database, serve, peer):
-    app = Destination(f"{database.new_url()}&patience=0")
+async def test_a_server_that_is_stopped_waits_for_its_database_no_longer_than_for_its_handlers(database, serve, peer):
+    app = Destination(f"{database.new_url()}&patience=3600")
     service = await serve(app)
     one = peer(service.url)
     await one.create()
@@ -703,6 +703,21 @@ async def test_a_server_that_is_stopped_waits_for_its_database_no_longer_than_th
     assert app.running.engine.failure is not None
     with contextlib.suppress(Exception):
         await sent
+
+
+@pytest.mark.crash
+async def test_a_source_that_closes_waits_for_no_database(own_server):
+    nobody = f"http://127.0.0.1:{free_ports(1)[0]}/"
+    source = Source(nobody, f"{own_server.new_url()}&patience=3600", policy=QUICK)
+    await source.open()
+    await source.send("<a/>", action=NOTE)
+    closing = asyncio.create_task(source.close(1.0))
+    await asyncio.to_thread(own_server.kill)
+    await until(lambda: source._opened.store.trouble or closing.done())
+    await closing
+    await asyncio.to_thread(own_server.start)
+    async with source:
+        assert source.progress.outstanding == 1
 
 
 # --- a database that went back ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -39,9 +40,6 @@ class Store(Protocol):
     trouble: str
     """Why callers should store no new messages although the store still works (the disk is nearly full); otherwise "".
     """
-    outlasts: bool
-    """Whether calls wait without limit for an unavailable database. An endpoint sets this while it runs, because a
-    restart would not help. Otherwise calls fail after the patience of the URL. A store on a disk ignores it."""
     contents: Contents
     """What is too large for a record."""
     went_back: str
@@ -93,6 +91,12 @@ class Store(Protocol):
         """Clear the went-back mark: the operator confirmed the restore, and its consequences are durable."""
         ...
 
+    def retry_for(self, seconds: float) -> None:
+        """Let all calls retry for so many seconds from now on while the database is unavailable. :data:`math.inf`: an
+        endpoint that runs, because a restart would not help. Until this is called, each call retries for the patience
+        of the URL. A store on a disk ignores it."""
+        ...
+
     def close(self) -> None:
         """Close the store. A process that ends without closing it loses nothing."""
         ...
@@ -102,8 +106,16 @@ class Reads:
     """Implements a store's ``read`` with its ``read_encoded``. By default such a store never went back."""
 
     went_back = ""
-    outlasts = False
     contents: Contents
+    _retries_end: float | None = None
+
+    def retry_for(self, seconds: float) -> None:
+        """See :class:`Store`."""
+        self._retries_end = time.monotonic() + seconds
+
+    def _may_retry(self, until: float) -> bool:
+        """Return whether a call may retry that by the patience of the URL may until ``until`` (``time.monotonic``)."""
+        return time.monotonic() <= (until if self._retries_end is None else self._retries_end)
 
     @property
     def epoch(self) -> int:

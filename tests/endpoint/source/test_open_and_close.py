@@ -32,6 +32,17 @@ async def test_a_source_that_is_open_is_not_opened_again(store: str, tmp_path: P
     await source.close(0)
 
 
+async def test_the_progress_begins_with_each_opening(tmp_path: Path) -> None:
+    source = Source(URL, tmp_path / "outbox")
+    await source.open()
+    await source.send("<a/>", action="urn:a")
+    for _ in range(2):
+        await source.close(0)
+        await source.open()
+        assert (source.progress.stored, source.progress.outstanding) == (0, 1)
+    await source.close(0)
+
+
 @EACH_STORE
 async def test_a_second_close_waits_for_the_first(store: str, tmp_path: Path) -> None:
     place = store if store == ":memory:" else tmp_path / store

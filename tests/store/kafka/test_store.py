@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -571,7 +572,7 @@ def test_a_write_of_which_kafka_takes_only_the_last_part_damages_no_log(url: str
 def test_without_two_of_three_nodes_nothing_is_confirmed_until_one_is_back(kafka_nodes, tmp_path, content):
     nodes = kafka_nodes(3)
     store = opened(nodes.new_url(tmp_path / "cache"))
-    store.outlasts = True
+    store.retry_for(math.inf)
     commit(store, 0)
     nodes.pause(0)
     nodes.pause(1)

@@ -191,7 +191,8 @@ class Destination(HandlerRegistration, ASGIApplication):
         Handlers that still run then are cancelled or abandoned, and logged: their messages are not handled, so the next
         start delivers them again. With at-most-once, they are lost. A plain handler runs on in its thread, and the
         store stays locked until it returns; ``holdfast serve`` ends the process instead. If the event loop that started
-        it has ended, only close the store.
+        it has ended, only close the store. While the database of the store is away, the last writes are retried for
+        ``grace`` seconds, at least for one.
 
         Raises:
             ConfigurationError: the destination runs in another event loop; then nothing is closed.

@@ -8,6 +8,7 @@ deadline. It knows no HTTP.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import secrets
 import uuid
@@ -50,6 +51,9 @@ CALLBACKS_QUEUE = "callbacks"
 """The queue for messages that a :class:`~holdfast.Source` receives; it marks a store as a source's."""
 
 _BUG = "Start it again: it resumes with the stored messages. Report the bug, with the traceback in the log."
+
+_SHORTEST_RETRIES = 1.0
+"""Seconds. A lost connection or a deadlock is over at once, so even an end that waits for nothing retries a write."""
 
 TIMER_DELAY = 0.05
 """Seconds for which the next deadline is not looked up while a batch is being committed. The commit usually ends
@@ -166,7 +170,7 @@ class Engine:
         if self.store.went_back:
             self.protocol.commit.then(self._forget_went_back)
         # From here on peers retransmit: waiting for the database loses nothing.
-        self.store.outlasts = True
+        self.store.retry_for(math.inf)
         self._watch = StoreWatch(self.store, self._commits)
         return snapshot
 
@@ -393,7 +397,6 @@ class Engine:
         return self.failure is not None and not isinstance(self.failure, StoreDamaged)
 
     def _stop(self) -> None:
-        self.store.outlasts = False
         if self._watch is not None:
             self._watch.stop()
 
@@ -478,8 +481,13 @@ class Engine:
             if self.failure is not None or not self.protocol.outbound.reading.is_recovering:
                 return
 
+    def limit_retries(self, seconds: float) -> None:
+        """Let the store retry for so many more seconds, at least for one, if its database is away: an end begins."""
+        self.store.retry_for(max(seconds, _SHORTEST_RETRIES))
+
     async def give_up(self) -> None:
         """End the threads, if any, without committing, after a failed start."""
+        self.limit_retries(0.0)
         self._stop()
         await self._end_threads()
 

@@ -23,8 +23,9 @@ class Progress:
         stored: Messages durable here since it was opened.
         acknowledged: Messages the destination has acknowledged since.
         outstanding: Messages durable here that are not acknowledged.
-        resent: Transmissions of messages beyond the first.
-        declined: Messages that the service sent a fault for though they ask for no reply. They count as acknowledged.
+        resent: Transmissions of messages beyond the first since it was opened.
+        declined: Messages since then that the service sent a fault for though they ask for no reply. They count as
+            acknowledged.
         problem: Why nothing moves, "" while it does: the last failure of the transport, unless the destination has
             answered since; the last fault that it answered with; that it answers with nothing again and again; that
             its buffer is full (BufferRemaining); or the reason of a key that is stopped until :meth:`Source.resume`.

@@ -300,12 +300,14 @@ class Source(NoWith, OperationCalls):
             check_reachable(
                 self._table.handlers, listens=self._http.listen is not None, offers=self._offer is not False
             )
+            self.progress = Progress()  # its counts begin with an opening
             self._opened = await RunningSource.open(settings, self.progress, self.incidents, self._tell_progress)
             self.to = self._opened.calls.to
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence without unacknowledged messages, wait up to ``timeout`` seconds for the destination's
-        answer, then close the store. Unacknowledged messages stay there, and the next :meth:`open` resumes them.
+        answer, then close the store. Unacknowledged messages stay there, and the next :meth:`open` resumes them. While
+        the database of the store is away, the source retries its last writes for ``timeout`` seconds, at least for one.
 
         Raises:
             ConfigurationError: The timeout is negative, or the source was opened in another event loop, which still

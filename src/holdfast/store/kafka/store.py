@@ -358,7 +358,7 @@ class KafkaStore(RocksDBStore):
         return offsets
 
     def _patiently(self, call: Callable[[], _Result]) -> _Result:
-        """Retry within the patience while Kafka does not answer; without limit if the store ``outlasts`` that."""
+        """Retry within the patience, or as :meth:`retry_for` says, while Kafka does not answer."""
         goes_on = self._goes_on()
         while True:
             try:
@@ -378,7 +378,7 @@ class KafkaStore(RocksDBStore):
             if waited > _SILENCE:
                 why = self._log.no_answer(f"no answer for {waited:.0f} s").explained
                 self._tell("log", f"Kafka does not confirm new messages at {self.shown}: {why}")
-            return not self._closing.is_set() and (self.outlasts or waited <= self._address.patience)
+            return not self._closing.is_set() and self._may_retry(since + self._address.patience)
 
         return goes_on
 

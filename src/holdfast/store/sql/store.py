@@ -67,7 +67,7 @@ class SQLStore(Reads):
 
     Args:
         location: The database's URL. ``space=NAME`` selects the space. ``patience=SECONDS`` limits the retries while
-            the database does not answer, unless the store ``outlasts`` that.
+            the database does not answer, until :meth:`retry_for` is called.
         read_only: Open the current content for reading, even if another process has it open; nothing is changed.
 
     Raises:
@@ -298,7 +298,7 @@ class SQLStore(Reads):
 
     def commit(self, batch: Batch) -> None:
         """See :meth:`Store.commit`. If the database does not answer, the store retries for the patience of the URL, or
-        without limit if the store ``outlasts`` that."""
+        as :meth:`retry_for` says."""
         self._require_open()
         with self._committing, self._ending():
             changes = SQLChanges(self, batch)
@@ -505,7 +505,7 @@ class SQLStore(Reads):
     # --- trouble --------------------------------------------------------------------------------------------------
 
     def _trying(self, call: Callable[[], _Result], what: str = "be read") -> _Result:
-        """Retry within the patience while the database is away, full or busy; without limit if it ``outlasts`` that."""
+        """Retry within the patience, or as :meth:`retry_for` says, while the database is away, full or busy."""
         until = time.monotonic() + self._address.patience
         pause = _FIRST_PAUSE
         while True:
@@ -514,8 +514,7 @@ class SQLStore(Reads):
             except (SQLAlchemyError, _Unsettled, self._raised) as found:
                 error = found if isinstance(found, SQLAlchemyError | _Unsettled) else self._wrapped(found)
                 is_passing = isinstance(error, _Unsettled) or may_pass(self._dialect, error)
-                is_over = time.monotonic() > until and not self.outlasts
-                if not is_passing or is_over or self._closed.is_set():
+                if not is_passing or not self._may_retry(until) or self._closed.is_set():
                     raise self._failed(error, f"could not {what}") from found
                 why = str(error) if isinstance(error, _Unsettled) else explained(self._dialect, error)
                 self.trouble = f"The database of the store at {self.place} failed: {why}"
