@@ -126,6 +126,7 @@ async def test_replies_come_and_are_acknowledged_at_the_new_address(tmp_path: Pa
         for number in (1, 2):
             async with shop(tmp_path / "shop", got) as service, broker_to(service.url, tmp_path, more, port):
                 await ask(number, service)
+        await source.close(0.0)  # nobody answers it
     assert [body for body, _ in got] == [b"<n>1</n>", b"<n>2</n>"]
     assert len({sequence for _, sequence in got}) == 1
 

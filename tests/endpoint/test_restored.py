@@ -57,7 +57,7 @@ async def test_a_repair_that_loses_batches_closes_their_sequences(
         await source.flush(60)
         assert source.incidents["sequence.replaced"] == 1
         assert f"code='{told}'" in caplog.text
-        await service.close(0.5)
+    await service.close(0.5)
     again = RocksDBStore(killed)
     found = again.read("inbox", 0, kept, kept + 50)
     assert [one.body for _, one in found] == [b"<n>40</n>"]

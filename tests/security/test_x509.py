@@ -520,7 +520,9 @@ async def test_the_reason_against_an_answer_reaches_the_operator_and_no_peer(tmp
         chain = [Listening(), Interceptor(change, 1000), of(SHOP, tmp_path)]
         served.app.running.reception.envelopes.process_with(chain)
         alice = of(ALICE, tmp_path, SHOP if trusts else BOB)
-        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
+        # It tries ten times in each of many versions.
+        policy = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.005, floor=0.005, cap=0.005))
+        async with Source(served.url, ":memory:", processors=[alice], policy=policy) as source:
             sent = await source.send("<n/>", action="urn:note")
             await until(lambda: why in source.progress.problem)
             with pytest.raises(DeliveryError) as raised:

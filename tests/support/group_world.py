@@ -253,7 +253,7 @@ class Group:
         membership = process.membership
         self.look(process)
         membership.pass_time(self.now)
-        mine = membership.view.mine.keys() | membership.view.preparing.keys()
+        mine = membership.own_workers
         served = membership.view.mine.keys() & process.workers.keys()
         membership.serves([p for p in served if process.workers[p].own], {})
         for partition in process.workers.keys() - mine:  # a worker needs some time to end

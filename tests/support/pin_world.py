@@ -50,9 +50,12 @@ def look_at_pins(
     nodes[0].assigned([0], "a-1", now)
     known = frozenset((one.node, now) for one in nodes) if resigns else frozenset[tuple[str, float]]()
 
+    def reports_prepared(one: GroupMembership) -> bool:
+        return 0 in one.own_workers and 0 in one.report.prepared  # most nodes have no worker, and a report is dear
+
     def note(one: GroupMembership) -> None:
-        prepared = frozenset((other.node, 0) for other in nodes if 0 in other.report.prepared)
         moved = frozenset({0} if one.node != "a" else ())
+        prepared = frozenset((other.node, 0) for other in nodes if reports_prepared(other))
         one.noted(is_drained=False, is_cut_off=False, now=now, moved=moved, resigning=known, prepared=prepared)
 
     for one in nodes:
@@ -74,7 +77,7 @@ def look_at_pins(
             one.log_claimed(0, own[one.node])
             if one.stopped(one.ending) and resigns and own[one.node] == log.epoch:
                 log = LogNote(log.epoch + 1, True)
-            if 0 not in one.view.mine and 0 not in one.view.preparing:
+            if 0 not in one.own_workers:
                 continue
             one.log_noted(0, LogNote(log.epoch, log.is_free, own[one.node]), now)
             one.pass_time(now)
@@ -84,7 +87,7 @@ def look_at_pins(
                 log = LogNote(log.epoch + 1, False)
                 own[one.node] = log.epoch
                 one.log_noted(0, LogNote(log.epoch, False, log.epoch), now)
-        acting = [one.node for one in nodes if 0 in one.view.mine and now < one.trusted_until(0)]
+        acting = [one.node for one in nodes if now < one.trusted_until(0) and 0 in one.view.mine]
         if resigns:  # a worker that has never claimed the log does not act, but one that has lost it may
             acting = [one for one in acting if own[one]]
         assert len(acting) <= 1, f"{now:.1f}: {acting} act"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,7 +22,7 @@ from holdfast.testing.ports import free_ports
 
 def wait(describer: GroupDescriber) -> None:
     while describer.answer() is None:
-        pass
+        time.sleep(room._LOOK)
 
 
 @pytest.fixture
@@ -33,9 +34,17 @@ def describer() -> Iterator[GroupDescriber]:
     made.close()
 
 
-def test_a_reason_says_what_the_connection_said(describer: GroupDescriber) -> None:
+def test_a_process_without_its_user_answers_what_the_connection_said_and_ends(
+    describer: GroupDescriber,
+) -> None:
+    """One test of both: librdkafka takes ten seconds until it reports that nobody listens."""
+    describer.ask()
+    process = describer._process
+    assert process is not None and process.stdin is not None
+    process.stdin.close()
     with pytest.raises(NotDescribed, match=r"refused|Timed out"):
-        describer.describe()
+        wait(describer)
+    assert process.wait(60) == 0
 
 
 @pytest.mark.nightly  # it waits for librdkafka's own timeouts
@@ -89,14 +98,6 @@ def test_a_refused_login_is_reported_before_the_request_times_out(
     answered = Future[str]()
     answered.set_result("the group")
     assert room._answer(answered, admin, login) == "the group"
-
-
-def test_without_its_user_the_process_ends(describer: GroupDescriber) -> None:
-    describer.ask()
-    process = describer._process
-    assert process is not None and process.stdin is not None
-    process.stdin.close()
-    assert process.wait(60) == 0
 
 
 @pytest.mark.nightly

@@ -98,6 +98,7 @@ async def test_the_next_run_begins_with_what_is_durable(serve, tmp_path):
         await service.close()
         service = await serve(made(tmp_path / "inbox"))
         await service.close()
+        await source.close(0.0)  # nobody answers it
     told = rows(tmp_path / "inbox" / "journal")
     _, second = dict.fromkeys(row["run"] for row in told)
     again = {row["event"]: row for row in told if row["run"] == second and row["key"] is None}
@@ -119,6 +120,7 @@ async def test_a_run_that_ends_in_order_lists_what_the_next_run_begins_with(serv
         await service.close()
         service = await serve(made(inbox))
         await service.close()
+        await source.close(0.0)  # nobody answers it
     told = rows(inbox / "journal")
     first, second = ([row for row in told if row["run"] == run] for run in dict.fromkeys(row["run"] for row in told))
     names = ("event", "sequence", "number", "count", "queue", "partition", "offset", "key", "peer")

@@ -212,6 +212,7 @@ async def test_a_destination_that_is_away_costs_nothing_but_time(tmp_path: Path)
             async with again:
                 await sent.acknowledged(timeout=60)
                 await until(lambda: again.got == [1])
+                await source.close()  # before its destination, for whose answer it would wait
 
 
 class Wrong(Processor):

@@ -341,9 +341,11 @@ async def test_a_source_stops_after_faults_for_create_sequence_that_it_accepts_n
         else:
             app.handle(exchange)
 
+    # It tries ten times to create each Sequence.
+    policy = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.02, floor=0.01, cap=0.02))
     async with scripted(handle) as url:
         async with Source(
-            url, tmp_path / "outbox", versions=Versions(), processors=[Demanding()], policy=QUICK
+            url, tmp_path / "outbox", versions=Versions(), processors=[Demanding()], policy=policy
         ) as source:
             sent = await source.send("<n>0</n>", action=ACTION)
             with pytest.raises(DeliveryError, match="of 10 answers to CreateSequence is accepted") as caught:

@@ -30,11 +30,13 @@ from holdfast import (
     Processor,
     Source,
     SourceHTTP,
+    SourcePolicy,
     Versions,
     WithAttachments,
 )
 from holdfast.core.messages import Envelope
 from holdfast.core.origin import secret_in
+from holdfast.core.policy import PollingPolicy
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits
@@ -102,8 +104,10 @@ async def test_a_reply_that_is_too_large_ends_its_request_alone(
     app, handled = service(http=ROOMY)
     url = (await serve(app)).url
     versions = Versions(rm=rm, soap=soap)
-    chosen: dict[str, Any] = {"store": tmp_path / "out", "http": http, "versions": versions, "offer": offer}
-    async with Source(url, **chosen) as source:
+    # By default, a source polls an idle Sequence of replies every ten seconds.
+    policy = SourcePolicy(polling=PollingPolicy(cap=0.5))
+    own: dict[str, Any] = {"http": http, "versions": versions, "offer": offer, "policy": policy}
+    async with Source(url, tmp_path / "out", **own) as source:
         with pytest.raises(DeliveryError, match="too large") as caught:
             await source.request("<a/>", action="urn:large", timeout=60)
         assert "mtom=True" in str(caught.value)
@@ -114,7 +118,7 @@ async def test_a_reply_that_is_too_large_ends_its_request_alone(
             # Both replies count as received: their source has nothing to retransmit.
             outboxes = app.running.engine.protocol.outbound.outboxes.values()
             await until(lambda: all(outbox.records.is_empty for outbox in outboxes))
-    async with asyncio.timeout(60), Source(url, **chosen) as source:
+    async with asyncio.timeout(60), Source(url, tmp_path / "out", **own) as source:
         assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
     assert handled == ["urn:large", "urn:small", "urn:small"], "and the next process does not repeat it"
 

@@ -257,6 +257,7 @@ def test_a_signal_to_every_process_is_a_clean_end_after_the_work_in_progress(cre
         wait_until(lambda: server.errors.read_text().count("server.stopping") == 2)
         (tmp_path / "go").touch()
         sent.acknowledged(60)
+        source.close(0.0)  # nobody answers it
     assert server.process.wait(240) == 0
     told = server.errors.read_text()
     assert "error" not in told and "worker.died" not in told, told
