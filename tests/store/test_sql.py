@@ -681,7 +681,8 @@ def test_a_store_waits_for_a_free_connection_and_says_how_to_get_more(servers, r
         )
 
 
-def test_who_lost_the_space_writes_nothing_any_more(database, record, content):
+def test_who_lost_the_space_writes_nothing_any_more(database, record, content, monkeypatch):
+    monkeypatch.setattr(sql, "LOCK_SECONDS", 0.3)
     url = database.new_url()
     first = SQLStore(url)
     first.commit(Batch(appends=[("q", 0, 0, record(1))]))
