@@ -42,7 +42,7 @@ max_party_sequences = 30
 max_connections = 128
 max_body = "64kB"
 max_buffered = "1MB"
-header_timeout = "2s"
+header_timeout = "5s"
 body_timeout = "2s"
 """
 
