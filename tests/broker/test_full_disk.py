@@ -12,6 +12,7 @@ from holdfast import Destination
 from holdfast.broker.config import ForwarderConfig
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.outages import Trouble
 from holdfast.store.rocksdb import keeper
 from holdfast.store.rocksdb.reserve import Reserve
 from holdfast.testing.ports import free_ports
@@ -35,14 +36,14 @@ async def test_what_is_stored_is_sent_on_and_nothing_new_is_taken_until_there_is
     async with holdfast.Source(broker.service.url, ":memory:", policy=SOON) as source:
         for body in bodies:
             await (await source.send(body, action=ACTION)).acknowledged(60)
-        store.trouble = "The disk was full."
+        store.trouble = Trouble("The disk was full.", "Free space there.")
         late = await source.send(b"<late/>", action=ACTION)
         await run_service(app, port)
         await until(lambda: got == bodies)
         queue = broker.destination.running.queue
         await until(lambda: all(one.first == one.durable_end for one in queue.partitions))
         assert source.progress.outstanding == 1, "the source keeps what was refused"
-        store.trouble = ""
+        store.trouble = None
         await late.acknowledged(60)
         await until(lambda: got == [*bodies, b"<late/>"])
 

@@ -20,6 +20,7 @@ from holdfast import Destination, RetransmissionPolicy, Source, SourcePolicy
 from holdfast.broker.config import ForwarderConfig, QueueConfig
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, Envelope, Sequence
 from holdfast.core.versions import Versions
+from holdfast.outages import Trouble
 from holdfast.testing.ports import free_ports
 from holdfast.wire import content_type, decode, encode
 
@@ -357,13 +358,13 @@ async def test_a_full_disk_tells_sources_when_to_return_and_forwards_the_backlog
     got: list[bytes] = []
     async with Source(running.service.url, ":memory:", policy=QUICK) as source:
         await (await source.send("<n>1</n>", action=ACTION)).acknowledged(60)
-        running.destination.running.store.trouble = "The disk is full."
+        running.destination.running.store.trouble = Trouble("The disk is full.", "Free space there.")
         sent = await source.send("<n>2</n>", action=ACTION)
         await until(lambda: "503" in source.progress.problem)
         assert "No new messages are accepted for now" in source.progress.problem
         assert re.search("the next attempt follows in ([5-9]|10) s", source.progress.problem)
         await run_service(service_that_keeps(got), port)
         await until(lambda: got == [b"<n>1</n>"])
-        running.destination.running.store.trouble = ""
+        running.destination.running.store.trouble = None
         await sent.acknowledged(60)
     await until(lambda: got == [b"<n>1</n>", b"<n>2</n>"])

@@ -18,6 +18,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine import store_watch
 from holdfast.endpoint.engine.opening import open_off_loop
 from holdfast.exceptions import StoreDamaged, StoreFailed
+from holdfast.outages import Trouble
 from holdfast.store import MemoryStore
 from holdfast.store.rocksdb.store import RocksDBStore
 
@@ -191,7 +192,7 @@ async def test_while_the_reserve_is_in_use_records_are_read_but_not_accepted(ser
     one = peer(service.url)
     await one.create()
     await one.message(1)
-    store.trouble = "The disk was full."
+    store.trouble = Trouble("The disk was full.", "Free space there.")
     assert (await one.message(2)).status == 503
     status, said = await health(service)
     assert status == 503
@@ -202,7 +203,7 @@ async def test_while_the_reserve_is_in_use_records_are_read_but_not_accepted(ser
         body = {"epoch": service.app.running.queue.description.epoch, "offsets": {"0": 1}}
         async with session.put(f"{service.admin_url}/queues/inbox/cursors/r", json=body) as answer:
             assert answer.status == 200, "what is read may be given up"
-    store.trouble = ""
+    store.trouble = None
     assert (await one.message(2)).status in (200, 202)
 
 
@@ -212,7 +213,7 @@ async def test_while_the_reserve_is_in_use_a_source_only_sends_what_it_has(serve
     store = MemoryStore()
     async with Source(service.url, store) as source:
         sent = await source.send("<n>1</n>", action="urn:test:submit")
-        store.trouble = "The disk was full."
+        store.trouble = Trouble("The disk was full.", "Free space there.")
         with pytest.raises(StoreFailed, match=r"is not stored\. The disk was full") as caught:
             await source.send("<n>2</n>", action="urn:test:submit")
         assert "Free space" in caught.value.remedy

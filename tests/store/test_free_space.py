@@ -111,7 +111,7 @@ def test_trouble_is_told_with_the_space_that_is_needed_and_ends_with_it(small, t
     assert not store.trouble
     free = store._space.needed
     append(store, ("q", 0), 1, 2 * MB)
-    assert "nearly full" in store.trouble
+    assert "nearly full" in str(store.trouble)
     store.commit(Batch(trims={("q", 0): 1}))
     free += free_space.SHORT_BYTES + 8 * MB
     wait_for(lambda: not store.trouble)
@@ -127,7 +127,7 @@ def test_a_content_without_room_is_trouble_without_any_commit(small, tmp_path, m
     assert not store.trouble
     free = 0
     store.create_content().write(b"x")
-    assert "nearly full" in store.trouble
+    assert "nearly full" in str(store.trouble)
     free = PLENTY
     wait_for(lambda: not store.trouble)
     store.close()
@@ -141,7 +141,7 @@ def test_an_idle_store_that_is_asked_notices_that_the_disk_was_filled(small, tmp
     assert store._keeper._thread is None, "it needs no thread"
     free = 0
     store.look()
-    wait_for(lambda: "nearly full" in store.trouble)
+    wait_for(lambda: "nearly full" in str(store.trouble))
     free = PLENTY
     wait_for(lambda: not store.trouble)
     store.close()
@@ -158,7 +158,7 @@ def test_commits_see_that_space_is_short_while_the_keeper_is_busy(small, tmp_pat
     free = store._space.needed
     for number in range(20):
         append(store, ("q", 0), number)
-    assert "nearly full" in store.trouble
+    assert "nearly full" in str(store.trouble)
     store.close()
 
 
@@ -189,7 +189,7 @@ def test_a_store_opened_with_little_space_compacts_nothing_until_there_is_more(s
     free = 20 * MB
     monkeypatch.setattr(Reserve, "free", lambda self: free)
     store = RocksDBStore(place)
-    assert "nearly full" in store.trouble
+    assert "nearly full" in str(store.trouble)
     assert "disable_auto_compactions=true" in options_of(place)
     append(store, ("q", 0), 100)
     free = PLENTY

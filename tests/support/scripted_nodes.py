@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from crew import PATIENCE
 from databases import PostgreSQL
 from node_processes import NodeProcess, config_of
 
 from holdfast.cluster.view import DATABASE
+from holdfast.outages import Trouble
 
 
 class Node(NodeProcess):
@@ -94,7 +96,7 @@ class Cluster:
 
     def tell(
         self,
-        trouble: str = "",
+        trouble: Trouble | None = None,
         cut_off_by: Sequence[str] = (),
         failed: Mapping[str, Mapping[int, str]] | None = None,
         engine: str = DATABASE,
@@ -111,7 +113,7 @@ class Cluster:
                 "owners": owners,
                 "nodes": urls,
                 "is_draining": False,
-                "trouble": trouble,
+                "trouble": msgspec.to_builtins(trouble),
                 "cut_off_by": cut_off_by,
                 "engine": engine,
                 "failed": {str(one): why for one, why in (failed or {}).get(name, {}).items()},

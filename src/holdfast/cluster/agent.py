@@ -43,8 +43,9 @@ from holdfast.cluster.rows import (
     Request,
 )
 from holdfast.cluster.trust import Trust, trust_clock
-from holdfast.cluster.view import View
+from holdfast.cluster.view import CUT_OFF_REMEDY, View
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.outages import Outage, Trouble
 from holdfast.settings import check_whole
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ MEMORY_REMEDY: Final = (
     "not recognize a restored database after a restart."
 )
 CREATED_REMEDY: Final = "If the other nodes are in a cluster already, this one has another store: check its URL."
-CUT_OFF_REMEDY: Final = "Check url in [cluster], and the network between the nodes."
+_CONTACT: Final = "Check the database of the cluster. The node continues on its own when it answers."
 LONGEST_LINE: Final = 1 << 16
 """Bytes that the supervisor may send without ending a line."""
 
@@ -155,42 +156,6 @@ class _Outcome:
 def report_created(report: Report, node: str, place: str) -> None:
     """Log that a node has created the cluster at a place."""
     report("warning", "cluster.created", node=node, cluster=place, remedy=CREATED_REMEDY)
-
-
-class Outage:
-    """The time for which the database or Kafka does not answer an agent, and what the log has of it.
-
-    Attributes:
-        since: When it began; None: there is none.
-        trouble: Why, with what to do; "": there is none.
-    """
-
-    def __init__(self) -> None:
-        self._told: set[str] = set()
-        self.since: float | None = None
-        self.trouble = ""
-
-    def go_on(self, trouble: str, remedy: str) -> bool:
-        """Begin, or continue.
-
-        Args:
-            remedy: What to do; "": there is nothing to do.
-
-        Returns:
-            Whether to log it: at the beginning, and once for each further remedy.
-        """
-        is_first, self.trouble = self.since is None, trouble
-        if self.since is None:
-            self.since = trust_clock()
-            self._told.clear()
-        is_new = is_first or bool(remedy and remedy not in self._told)
-        self._told.add(remedy)
-        return is_new
-
-    def end(self) -> float | None:
-        """Return how many seconds it took; None: there was none."""
-        began, self.since, self.trouble = self.since, None, ""
-        return None if began is None else round(trust_clock() - began, 3)
 
 
 class SupervisorLink:
@@ -333,7 +298,7 @@ class _Agent:
         """When the running request takes too long; None if none runs."""
         self._known: set[int] = set()
         """Partitions that a sent view had in ``mine``, and whose workers the supervisor has not reported as ended."""
-        self._outage = Outage()
+        self._outage = Outage(trust_clock)
         self._created = ""
         """Where this node created the cluster; "": it was there."""
         self._done.setblocking(False)
@@ -396,9 +361,9 @@ class _Agent:
 
     def _lost(self, why: NoAnswer) -> None:
         self._membership.unanswered(trust_clock())
-        is_first, reason = self._outage.since is None, str(why)
-        if self._outage.go_on(reason, reason.partition(". ")[2]):
-            self._report("warning", "cluster.database_away", reason=reason)
+        is_first, trouble = self._outage.trouble is None, Trouble(str(why), why.remedy)
+        if self._outage.go_on(trouble):
+            self._report("warning", "cluster.database_away", reason=trouble.what, remedy=trouble.remedy or _CONTACT)
         if is_first:
             self._memory.save()
 
@@ -490,4 +455,4 @@ class _Agent:
             if self._database.notified():
                 self._membership.notified(trust_clock())
         except (NoAnswer, ClusterRefused) as error:
-            self._lost(error if isinstance(error, NoAnswer) else NoAnswer(error.message))
+            self._lost(error if isinstance(error, NoAnswer) else NoAnswer(error.message, error.remedy))

@@ -200,14 +200,14 @@ class LeaseDatabase:
                 found = clause(why_silent(self._conninfo()))
                 raise NoAnswer(found[:1].lower() + found[1:] or "the database did not answer in time") from error
             if self._memory.cluster and isinstance(error, _MISSING):
-                raise NoAnswer(self._missing) from error
+                raise self._missing() from error
             remedy = postgresql_remedy(error.sqlstate or "", said)
             if _is_final(error, said, was_connected or self._was_connected):
                 raise ClusterRefused(
                     f"The database of the cluster at {self.place} refuses node {self._values['node']!r}: {said}",
                     remedy=remedy or "Correct the URL, or grant its user what is missing.",
                 ) from error
-            raise NoAnswer(f"{clause(said)}. {remedy}" if remedy else said) from error
+            raise NoAnswer(said, remedy) from error
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._connection is not None:
@@ -255,7 +255,7 @@ class LeaseDatabase:
                     remedy=f"Set {name} = on in postgresql.conf, and restart it.",
                 )
         if is_standby:
-            raise NoAnswer(f"the server is a standby, or read-only. {READ_ONLY_REMEDY}")
+            raise NoAnswer("the server is a standby, or read-only", READ_ONLY_REMEDY)
         self.warnings = read_warnings(connection, self._partitions)
         self._session, self._earlier = (pid, since), self._session
 
@@ -274,7 +274,7 @@ class LeaseDatabase:
             are_there = True
         rows = self._execute(connection, tables.CLUSTER).fetchall() if are_there else []
         if not rows:
-            raise NoAnswer(self._missing)
+            raise self._missing()
         if len(rows) > 1:
             raise ClusterRefused(f"The cluster at {self.place} has {len(rows)} identities.", remedy=TWO_CLUSTERS)
         self._require_same(*rows[0])
@@ -329,11 +329,10 @@ class LeaseDatabase:
         rows = self._execute(connection, tables.BATCHES, names=list(numbers)).fetchall()
         return {numbers[bytes(name)]: (epoch, serial) for name, epoch, serial in rows}
 
-    @property
-    def _missing(self) -> str:
+    def _missing(self) -> NoAnswer:
         file = self._memory.file
-        again = f"; to create a new one, stop the nodes and delete {file} of each" if file is not None else ""
-        return f"the cluster {self._memory.cluster} is not in the database, which is empty or being restored{again}"
+        what = f"the cluster {self._memory.cluster} is not in the database, which is empty or being restored"
+        return NoAnswer(what, f"To create a new one, stop the nodes and delete {file} of each." if file else "")
 
     def _create(self, connection: psycopg.Connection[tuple[Any, ...]], *, are_there: bool) -> None:
         """Create the cluster if it does not exist. Only a node that has never been in one does that."""
@@ -454,7 +453,7 @@ class LeaseDatabase:
     def _one(self, connection: psycopg.Connection[tuple[Any, ...]], statement: str, **values: Any) -> tuple[Any, ...]:
         row = self._execute(connection, statement, **values).fetchone()
         if row is None:
-            raise NoAnswer(self._missing)
+            raise self._missing()
         return row
 
     def _lock(self, connection: psycopg.Connection[tuple[Any, ...]]) -> bool:

@@ -22,7 +22,16 @@ class ClusterRefused(HoldfastError):
 
 class NoAnswer(Exception):
     """A request has no answer: the connection ended, or the database did not answer in time. The outcome of the request
-    is unknown, and the session with its lock is lost."""
+    is unknown, and the session with its lock is lost.
+
+    Args:
+        why: The reason.
+        remedy: What to do if waiting alone does not help; "": wait.
+    """
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.outages import Trouble
+
 DATABASE: Final = "the database of the cluster"
 KAFKA: Final = "Kafka"
+CUT_OFF_REMEDY: Final = "Check url in [cluster], and the network between the nodes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +27,13 @@ class View:
         owners: Partition -> node, for all partitions that have a live owner.
         nodes: Live node -> URL of its cluster listener.
         is_draining: Whether this node gives its partitions away and takes no others.
-        trouble: Why it has no contact with the engine now, or is no member; "": it is one, as far as it knows.
+        created: Where this node has just created the cluster; "": it was there.
         cut_off_by: The nodes that cannot reach this one, if they are most of the others.
         failed: Partition that this node could not serve -> why, until it serves one again.
         engine: What keeps the leases, for people.
         differing: Node -> the tables of its configuration that differ from those of this node.
         preparing: Partition -> number of the claim that may follow. Its worker may start, but not take its store.
-        created: Where this node has just created the cluster; "": it was there.
+        trouble: Why it has no contact with the engine now, or is no member; None: it is one, as far as it knows.
     """
 
     node: str
@@ -38,13 +41,13 @@ class View:
     owners: Mapping[int, str]
     nodes: Mapping[str, str]
     is_draining: bool = False
-    trouble: str = ""
+    created: str = ""
     cut_off_by: tuple[str, ...] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     engine: str = DATABASE
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     preparing: Mapping[int, int] = field(default_factory=dict)
-    created: str = ""
+    trouble: Trouble | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast.core.records import Batch, ContentWriter, Record, Snapshot
+from holdfast.outages import Trouble
 from holdfast.store.contents import Contents
 from holdfast.store.records import decode_record
 
@@ -37,9 +38,9 @@ class Store(Protocol):
 
     reads_at_once: bool
     """Whether ``read`` never waits for a disk or a network, so that an event loop may call it."""
-    trouble: str
-    """Why callers should store no new messages although the store still works (the disk is nearly full); otherwise "".
-    """
+    trouble: Trouble | None
+    """Why callers should store no new messages although the store still works, as on a disk that is nearly full; else
+    None."""
     contents: Contents
     """What is too large for a record."""
     went_back: str

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from holdfast.core.records import Batch, Snapshot, State
 from holdfast.exceptions import StoreFailed, clause
+from holdfast.outages import Trouble
 from holdfast.store.base import Reads
 from holdfast.store.contents import MemoryContents
 from holdfast.store.plan import BATCH_REMEDY, Bounds, Plan, Where
@@ -43,7 +44,7 @@ class MemoryStore(Reads):
     reads_at_once = True
 
     def __init__(self) -> None:
-        self.trouble = ""
+        self.trouble: Trouble | None = None
         self.contents = MemoryContents()
         self._references = References()
         self.contents.is_named = self._references.is_named

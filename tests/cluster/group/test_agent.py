@@ -179,7 +179,7 @@ def test_a_node_says_that_kafka_does_not_answer_as_soon_as_it_may_not_act(
     kafka.pause(0)
     try:
         a.wait(lambda: a.view["trouble"])
-        assert (a.view["engine"], a.view["trouble"]) == ("Kafka", "its group coordinator does not answer")
+        assert (a.view["engine"], a.view["trouble"]["what"]) == ("Kafka", "its group coordinator does not answer")
     finally:
         kafka.pause(0, on=False)
     a.wait(lambda: len(a.view["mine"]) == 6 and not a.view["trouble"])

@@ -153,7 +153,7 @@ def test_a_refused_login_is_logged_once_in_an_outage_with_what_to_do(
         answers.append(why)
         node.now += 10.0
         node.agent._look(node.now)
-        return node.agent._outage.trouble
+        return str(node.agent._outage.trouble or "")
 
     monkeypatch.setattr(node.agent._describer, "ask", lambda: None)
     monkeypatch.setattr(node.agent._describer, "answer", answer)

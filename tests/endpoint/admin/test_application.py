@@ -22,6 +22,7 @@ from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.records import Record
 from holdfast.endpoint.admin import application as admin_module
 from holdfast.endpoint.admin.data_plane import record_stream
+from holdfast.outages import Trouble
 from holdfast.store.records import decode_record
 
 ACTION = "urn:test:submit"
@@ -365,12 +366,13 @@ async def test_health_follows_the_store(admin: Client, monkeypatch: pytest.Monke
 async def test_a_store_that_a_restart_would_not_help_is_alive_and_not_ready(
     admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin.app.running.engine.store, "trouble", "the database is away")
+    monkeypatch.setattr(admin.app.running.engine.store, "trouble", Trouble("the database is away", "Check it."))
     status, answer = await admin.ask("/healthz")
     assert (status, answer["status"], "the database is away" in answer["trouble"]) == (200, "ok", True)
     status, answer = await admin.ask("/readyz")
     assert (status, "the database is away" in answer["error"]) == (503, True)
-    monkeypatch.setattr(admin.app.running.engine.store, "trouble", "The disk of the store at inbox is nearly full.")
+    trouble = Trouble("The disk of the store at inbox is nearly full.", "Free space there.")
+    monkeypatch.setattr(admin.app.running.engine.store, "trouble", trouble)
     told = "The disk of the store at inbox is nearly full. Free space there. The server then resumes automatically."
     assert (await admin.ask("/healthz"))[1]["trouble"] == told
     assert (await admin.ask("/readyz"))[1]["remedy"].startswith("Free space there.")

@@ -9,6 +9,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.endpoint.engine import store_watch
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.exceptions import StoreFailed
+from holdfast.outages import Trouble
 from holdfast.store import MemoryStore
 
 
@@ -18,9 +19,9 @@ async def test_a_problem_is_logged_again_if_there_is_something_else_to_do(caplog
     engine.start(Queue("inbox"))
     watch = engine._watch
     assert watch is not None
-    refused = "Kafka does not serve: refused login. Check the password."
-    silent = ["Kafka: no answer for 3 s", "Kafka: no answer for 4 s"]
-    for trouble in (*silent, refused, silent[0], refused, "", refused):
+    refused = Trouble("Kafka does not serve: refused login.", "Check the password.")
+    silent = [Trouble(f"no answer for {seconds} s", "Check Kafka.") for seconds in (3, 4)]
+    for trouble in (*silent, refused, silent[0], refused, None, refused):
         store.trouble = trouble
         watch._look()
     told = [one.getMessage() for one in caplog.records if one.name.startswith("holdfast")]
@@ -40,7 +41,7 @@ async def test_a_store_that_fails_is_not_reported_as_available_again(
     engine.start(Queue("inbox"))
     watch = engine._watch
     assert watch is not None
-    store.trouble = "the disk is full"
+    store.trouble = Trouble("the disk is full", "Free space there.")
     await until(lambda: "store.unavailable" in caplog.text)
     engine.fail(StoreFailed("the disk is gone"))
     assert watch._next is None, "it looks no longer"

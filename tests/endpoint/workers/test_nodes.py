@@ -31,6 +31,7 @@ from holdfast.cluster.view import DATABASE, KAFKA
 from holdfast.core.messages import CreateSequenceResponse, TerminateSequence, TerminateSequenceResponse
 from holdfast.endpoint.worker import identifier_of, worker_of
 from holdfast.http.outcome import TransportError
+from holdfast.outages import Trouble
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
@@ -319,23 +320,23 @@ def test_probes_give_the_true_reason_while_a_node_may_not_act(cluster: Start) ->
     node.tell({"revoke": True})
     wait_until(lambda: "the lease of this node was not renewed" in refusal(admin, "/readyz"))
     assert ask(admin, "/healthz") == {"status": "ok"}
-    made.tell(trouble="connection refused")
+    made.tell(trouble=Trouble("connection refused"))
     node.tell({"revoke": True})
     why = "this node has no contact with the database of the cluster: connection refused"
     wait_until(lambda: refusal(admin, "/readyz") == why)
     wait_until(lambda: refusal(admin, "/queues") == why)
     assert ask(admin, "/healthz")["trouble"].startswith(f"{why}. Check the database of the cluster.")
-    made.tell(trouble="no answer", engine="Kafka")
+    made.tell(trouble=Trouble("no answer"), engine="Kafka")
     wait_until(lambda: refusal(admin, "/readyz") == "this node has no contact with Kafka: no answer")
     assert ask(admin, "/healthz")["trouble"].endswith(
-        "Kafka: no answer. Check Kafka. The node continues on its own when it answers."
+        "Kafka: no answer. Check Kafka. The node then continues on its own."
     )
     with urlopen(f"{admin}/metrics", timeout=240) as answer:
         text = answer.read()
         assert b'worker="1"' in text and b"holdfast_node_without_contact 1.0" in text
-    made.tell(trouble="refused login: no. Check the password.", engine="Kafka")
-    wait_until(lambda: refusal(admin, "/readyz").endswith("Kafka: refused login: no. Check the password."))
-    assert ask(admin, "/healthz")["trouble"].endswith("Check the password. The node then continues on its own.")
+    made.tell(trouble=Trouble("refused login: no.", "Check the password."), engine="Kafka")
+    wait_until(lambda: refusal(admin, "/readyz").endswith("Kafka: refused login: no."))
+    assert ask(admin, "/healthz")["trouble"].endswith("no. Check the password. The node then continues on its own.")
     made.tell()
     wait_until(lambda: refusal(admin, "/readyz") == "")
     assert ask(admin, "/healthz") == {"status": "ok"}

@@ -10,6 +10,7 @@ import pytest
 from holdfast.cluster.lease_policy import MOST_PARTITIONS
 from holdfast.endpoint.workers.agent_link import LONGEST_REASON
 from holdfast.endpoint.workers.placement import MOST_BYTES, Placement, Placements
+from holdfast.outages import Trouble
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
@@ -33,7 +34,7 @@ def test_every_process_sees_the_latest_placement() -> None:
     placements.set(first)
     assert in_child(lambda: placements.now == first)
     urls = {0: "http://a:1", 1: "http://b:1"}
-    second = Placement(frozenset(), urls, frozenset({3}), {"b": "http://b:1"}, "away", "http://a:1: b")
+    second = Placement(frozenset(), urls, frozenset({3}), {"b": "http://b:1"}, Trouble("away"), "http://a:1: b")
     assert in_child(lambda: placements.set(second) is None)
     assert placements.now == second
     placements.set(first)

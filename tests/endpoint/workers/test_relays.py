@@ -33,6 +33,7 @@ from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import Response
 from holdfast.http.server.binding import bind
 from holdfast.http.server.server import HTTPServer
+from holdfast.outages import Trouble
 
 PROOF = NodeProof("a secret that the nodes share")
 
@@ -182,7 +183,7 @@ async def test_a_request_without_an_owner_is_put_off_and_so_is_one_that_fails(
     monkeypatch.setattr(passage, "LONGEST_WAIT", 0.3)
     a, b = hosts
     for placement in (
-        Placement(trouble="no answer"),
+        Placement(trouble=Trouble("no answer")),
         Placement(frozenset(), {0: b.url}),
         Placement(frozenset(), {0: "http://127.0.0.1:1"}),
     ):
@@ -197,7 +198,10 @@ async def test_a_request_without_an_owner_is_put_off_and_so_is_one_that_fails(
 @pytest.mark.parametrize(
     ("placement", "why"),
     [
-        (Placement(trouble="no answer from postgresql://user@host/db"), "This server cannot store messages now"),
+        (
+            Placement(trouble=Trouble("no answer from postgresql://db")),
+            "This server cannot store messages now",
+        ),
         (Placement(starting=frozenset({0})), "This server is starting"),
         (
             Placement(frozenset({1}), starting=frozenset({0})),

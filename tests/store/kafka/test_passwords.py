@@ -110,7 +110,7 @@ def test_a_refusal_is_the_reason_until_kafka_answers(address: KafkaAddress, code
     away = login.away("Local: Timed out")
     kind, remedy = ("certificate", "expired") if code == KafkaError._SSL else ("login", "its password")
     assert str(away).startswith(f"refused {kind}: S") and remedy in away.remedy
-    assert away.explained == f"{away}. {away.remedy}" and away.explained.endswith(".")
+    assert away.remedy.endswith(".")
     assert "after" not in str(away) and "909" not in str(away), "the reason is the same for each attempt"
     login.answered()
     assert (str(login.away("Timed out")), login.away("").remedy) == ("Timed out", "")
@@ -150,7 +150,7 @@ def test_a_log_says_why_kafka_refuses_it_whatever_the_request_got(address: Kafka
         with pytest.raises(KafkaAway, match="refused login") as caught, log._asking():
             raise error
         assert "its password" in log.away(caught.value).remedy
-    assert "refused login" in log.no_answer("no answer for 3 s").explained
+    assert "refused login" in str(log.no_answer("no answer for 3 s"))
 
 
 @pytest.mark.parametrize("kind", [AdminClient, Producer, Consumer])

@@ -104,10 +104,10 @@ def test_a_cache_on_a_small_disk_reports_what_it_wants_and_what_a_full_one_lacks
     store.call_with_wanted_bytes(wanted.append)
     commit(store, 0)
     store.look()
-    assert (wanted, store.trouble) == ([0], ""), "most of 64 MB is room enough, as the log is elsewhere"
+    assert (wanted, store.trouble) == ([0], None), "most of 64 MB is room enough, as the log is elsewhere"
     fill(disk)
     store.look()
-    wait_until(lambda: "32 MB are free" in store.trouble)
+    wait_until(lambda: "32 MB are free" in str(store.trouble))
     assert wanted[-1] >> 20 == 32
     (disk / "filler").unlink()
     store._keeper.wake()
@@ -547,7 +547,7 @@ def test_a_store_whose_claim_took_long_is_in_no_trouble_once_it_is_open(
     monkeypatch.setattr(KafkaLog, "append", append_slowly)
     monkeypatch.setattr("holdfast.store.kafka.store._SILENCE", -1.0)
     store = opened(url)
-    assert told and store.trouble == ""
+    assert told and store.trouble is None
     store.close()
 
 
@@ -590,6 +590,6 @@ def test_without_two_of_three_nodes_nothing_is_confirmed_until_one_is_back(kafka
     nodes.pause(1, on=False)
     writer.join(120)
     assert is_done.is_set()
-    assert store.trouble == ""
+    assert store.trouble is None
     assert content(store) == content(expected(0, 1))
     store.close()

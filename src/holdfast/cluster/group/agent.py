@@ -17,7 +17,7 @@ from typing import Final, get_args
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from holdfast.cluster.agent import AgentSettings, Outage, Report, SupervisorLink, report_created
+from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_created
 from holdfast.cluster.group.cache_disk import CacheDisk
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
@@ -31,6 +31,7 @@ from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
 from holdfast.cluster.trust import Trust, trust_clock, wall_offset
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed, StoreLocked
+from holdfast.outages import Outage, Trouble
 from holdfast.store.directory import DirectoryLock
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.frames import RESIGNED, Claim, encode_claim
@@ -121,7 +122,7 @@ class _GroupAgent:
         self._created = ""
         """Where this node created the cluster; "": it was there."""
         self._said = ""
-        self._outage = Outage()
+        self._outage = Outage(trust_clock)
 
     @property
     def _is_ending(self) -> bool:
@@ -363,8 +364,8 @@ class _GroupAgent:
             self._be_away(error)
             return
         if picture is None:
-            if self._outage.since is not None and self._login.refusal is not None:
-                self._be_away(KafkaAway(self._outage.trouble))  # the answer may take longer than a lease
+            if self._outage.trouble is not None and self._login.refusal is not None:
+                self._be_away(KafkaAway(self._outage.trouble.what))  # the answer may take longer than a lease
             return
         sent, self._asked_at = self._asked_at, None
         self._be_back()
@@ -377,9 +378,8 @@ class _GroupAgent:
     def _be_away(self, why: KafkaAway) -> None:
         """Log that Kafka does not answer, and again if there is something else to do about it."""
         away = why if why.remedy else self._login.away(str(why) or self._said)
-        remedy = away.remedy or _CONTACT
-        if self._outage.go_on(away.explained, remedy):
-            self._report("warning", "cluster.kafka_away", reason=str(away), remedy=remedy)
+        if self._outage.go_on(Trouble(str(away), away.remedy)):
+            self._report("warning", "cluster.kafka_away", reason=str(away), remedy=away.remedy or _CONTACT)
 
     def _be_back(self) -> None:
         if (seconds := self._outage.end()) is not None:
@@ -535,7 +535,8 @@ class _GroupAgent:
         for partition in range(self._settings.partitions):
             self._trust.set(partition, membership.trusted_until(partition))
             self._trust.permit(partition, membership.follows_until(partition), membership.vouched(partition))
-        trouble = self._outage.trouble or membership.trouble(now)
+        why = membership.trouble(now)
+        trouble = self._outage.trouble or (Trouble(why) if why else None)
         view = replace(membership.view, trouble=trouble, created=self._created)
         if self._supervisor.show(view):
             self._with_worker |= view.mine.keys() | view.preparing.keys()

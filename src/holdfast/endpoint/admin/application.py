@@ -39,6 +39,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.http.exchange import Exchange
+from holdfast.outages import Trouble
 
 LONGEST_READ: Final = 1.0
 """Seconds that metrics wait for the store; if it takes longer, they leave out the ages of records."""
@@ -148,7 +149,7 @@ class Admin:
             raise Refused(503, wrong.message, wrong.remedy)
         return (
             {"status": "ok"}
-            | ({"trouble": f"{wrong.message.rstrip('.')}. {wrong.remedy}"} if wrong is not None else {})
+            | ({"trouble": str(Trouble(wrong.message, wrong.remedy))} if wrong is not None else {})
             | ({"journal": journal.trouble} if journal is not None and journal.trouble else {})
         )
 

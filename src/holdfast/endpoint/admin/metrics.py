@@ -47,7 +47,7 @@ class DestinationCollector(Collector):
         yield GaugeMetricFamily(
             "holdfast_store_failing",
             "1 while the store accepts no new messages, because of its disk, its database or Kafka; else 0.",
-            value=bool(app.store.trouble),
+            value=app.store.trouble is not None,
         )
         yield _counter("holdfast_transmissions", "Messages sent, including retransmissions.", app.sender.transmissions)
         again = CounterMetricFamily(

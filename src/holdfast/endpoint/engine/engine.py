@@ -149,7 +149,7 @@ class Engine:
                 random.random,
                 local=local,
                 claims=None if worker is None or worker.claims is None else worker.claims(self.store.epoch),
-                trouble=lambda: self.store.trouble,
+                trouble=lambda: str(self.store.trouble or ""),
                 has_credentials=lambda to: self.has_credentials(to),
             ),
             further=further,

@@ -7,6 +7,7 @@ import asyncio
 from holdfast.endpoint.engine.commits import Commits
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import StoreFailed
+from holdfast.outages import Outage, Trouble
 from holdfast.store import Store
 
 HANGING_SECONDS = 5.0
@@ -15,32 +16,24 @@ HANGING_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
 
 
-def _remedy(trouble: str) -> str:
-    """Return the remedy for a store's own trouble, which names the disk, Kafka or the database, or has a remedy."""
-    if trouble.startswith("The disk"):
-        return "Free space there. The server then resumes automatically."
-    if trouble.endswith("."):
-        return "The server then resumes automatically."
-    return f"Check {'Kafka' if trouble.startswith('Kafka') else 'the database'}. The server resumes when it answers."
-
-
 class StoreWatch:
     """Logs, checking once a second, when a problem of the store begins, has another remedy, and ends."""
 
     def __init__(self, store: Store, commits: Commits) -> None:
         self._store = store
         self._commits = commits
-        self._told: dict[str, str] = {}
-        """The remedies that the log has, in order, with the kind of problem of each; empty: there is no problem."""
         self._loop = asyncio.get_running_loop()
+        self._outage = Outage(self._loop.time)
+        self._logged = ""
+        """The event that the log had last of the outage."""
         self._next: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None
         self._look()
 
     def problem(self) -> StoreFailed | None:
         """Return an error if the store accepts no new messages for now, or does not answer; else None."""
-        if self._store.trouble:
-            return StoreFailed(self._store.trouble, remedy=_remedy(self._store.trouble))
+        if (trouble := self._store.trouble) is not None:
+            return StoreFailed(trouble.what, remedy=f"{trouble.remedy} The server then resumes automatically.".lstrip())
         thread = self._commits.thread
         if thread is not None and (seconds := thread.pending_seconds) >= HANGING_SECONDS:
             return StoreFailed(
@@ -52,13 +45,12 @@ class StoreWatch:
     def _look(self) -> None:
         self._next = self._loop.call_later(_WATCH_SECONDS, self._look)
         wrong = self.problem()
-        kind = "" if wrong is None else "store.unavailable" if self._store.trouble else "store.hanging"
-        if wrong is not None and wrong.remedy not in self._told:
-            self._told[wrong.remedy] = kind
-            log.warning(kind, what=wrong.message, remedy=wrong.remedy)
-        elif self._told and not kind:
-            log.warning("store.available", after=list(self._told.values())[-1])
-            self._told.clear()
+        if wrong is None:
+            if (seconds := self._outage.end()) is not None:
+                log.warning("store.available", after=self._logged, seconds=seconds)
+        elif self._outage.go_on(Trouble(wrong.message, wrong.remedy)):
+            self._logged = "store.unavailable" if self._store.trouble is not None else "store.hanging"
+            log.warning(self._logged, what=wrong.message, remedy=wrong.remedy)
         # A disk that hangs holds one thread, and not the loop.
         if self._looking is None or self._looking.done():
             self._looking = self._loop.run_in_executor(None, self._store.look)

@@ -305,11 +305,8 @@ class RunningSource:
     def check(self) -> None:
         """Raise the error that keeps the store from taking a message, if there is one."""
         self.engine.check()
-        if self.store.trouble:
-            raise StoreFailed(
-                f"The message is not stored. {self.store.trouble}",
-                remedy="Free space. Stored messages are still being sent.",
-            )
+        if (trouble := self.store.trouble) is not None:
+            raise StoreFailed(f"The message is not stored. {trouble.what}", remedy=trouble.remedy)
 
     def _submit_enqueued(self, record: Record) -> None:
         lane = self.calls.lane(record.sequence)

@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from holdfast.outages import Trouble
+
 MOST_BYTES: Final = 2 * 1024 * 1024
 """Bytes of the memory: for the most partitions and nodes, each with the longest URL and the longest reason."""
 
@@ -36,7 +38,7 @@ class Placement:
         local: The workers that accept requests on this host.
         remote: Worker -> URL of the node that has it.
         nodes: Other node -> URL.
-        trouble: Why this node has no contact with what keeps the leases; "": it has.
+        trouble: Why this node has no contact with what keeps the leases; None: it has.
         cut_off: Which other nodes cannot reach this one, and where, if they are most of them; otherwise "".
         failed: Worker that could not be started on this host, and that others should have -> why.
         engine: What keeps the leases, for people.
@@ -46,7 +48,7 @@ class Placement:
     remote: Mapping[int, str] = field(default_factory=dict)
     starting: frozenset[int] = frozenset()
     nodes: Mapping[str, str] = field(default_factory=dict)
-    trouble: str = ""
+    trouble: Trouble | None = None
     cut_off: str = ""
     failed: Mapping[int, str] = field(default_factory=dict)
     engine: str = ""

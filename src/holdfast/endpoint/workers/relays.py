@@ -247,7 +247,7 @@ class Relays:
 
 def put_off(exchange: Exchange, placement: Placement) -> None:
     """Let a peer send its request again later."""
-    if placement.trouble:  # only the admin listener names the database
+    if placement.trouble is not None:  # only the admin listener names the database
         why = b"This server cannot store messages now; send it again.\n"
     elif placement.starting and not placement.local:
         why = b"This server is starting; send it again.\n"

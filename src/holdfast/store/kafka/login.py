@@ -62,11 +62,6 @@ class KafkaAway(Exception):
         super().__init__(why)
         self.remedy = remedy
 
-    @property
-    def explained(self) -> str:
-        """Return the reason, with the remedy if there is one."""
-        return f"{self}. {self.remedy}" if self.remedy else str(self)
-
 
 class KafkaLogin:
     """The login of an owner's clients of Kafka.

@@ -22,6 +22,7 @@ from rocksdict import AccessType, Rdict, WriteBatch, WriteOptions
 
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreLocked, StoreMissing, StoreTakenOver
+from holdfast.outages import Trouble
 from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.base import Turn
@@ -83,7 +84,7 @@ class KafkaStore(RocksDBStore):
         self.shown = address.shown
         self.reconnections = self._refusals = 0
         self._closing = threading.Event()
-        self._troubles = {"disk": "", "log": ""}
+        self._troubles: dict[str, Trouble | None] = {"disk": None, "log": None}
         self._tell_wanted: Callable[[int], None] = lambda _wanted: None
         self._log = KafkaLog(address)
         self._owner: LogOwner | None = None
@@ -225,7 +226,7 @@ class KafkaStore(RocksDBStore):
         applied.write()
         self._log.stop_reading()
         # A server accepts nothing new in trouble, so perhaps no write would end that of a slow opening.
-        self._tell("log", "")
+        self._tell("log", None)
 
     def _continue(self, applied: cache.Applied | None = None) -> OwnerAction:
         """Append a claim, or read to the end of the log or to the first record that matters."""
@@ -341,7 +342,7 @@ class KafkaStore(RocksDBStore):
         if self._turn is not None:  # a write whose outcome was unknown may have needed another claim
             self._turn.claimed(owner.epoch)
         self._log.stop_reading()
-        self._tell("log", "")
+        self._tell("log", None)
 
     def _append(self, records: Sequence[bytes]) -> list[int] | None:
         """Append records as :meth:`KafkaLog.append` does.
@@ -366,7 +367,7 @@ class KafkaStore(RocksDBStore):
             except KafkaAway as error:
                 if not goes_on():
                     raise self._log.away(error) from error
-                self._tell("log", f"Kafka does not serve the store at {self.shown}: {error.explained}")
+                self._wait_for_kafka(f"Kafka does not serve the store at {self.shown}", error)
                 self._closing.wait(_PAUSE)
 
     def _goes_on(self) -> Callable[[], bool]:
@@ -376,11 +377,14 @@ class KafkaStore(RocksDBStore):
         def goes_on() -> bool:
             waited = time.monotonic() - since
             if waited > _SILENCE:
-                why = self._log.no_answer(f"no answer for {waited:.0f} s").explained
-                self._tell("log", f"Kafka does not confirm new messages at {self.shown}: {why}")
+                why = self._log.no_answer(f"no answer for {waited:.0f} s")
+                self._wait_for_kafka(f"Kafka does not confirm new messages at {self.shown}", why)
             return not self._closing.is_set() and self._may_retry(since + self._address.patience)
 
         return goes_on
+
+    def _wait_for_kafka(self, what: str, why: KafkaAway) -> None:
+        self._tell("log", Trouble(f"{what}: {why}", why.remedy or "Check Kafka."))
 
     def _taken_over(self) -> StoreTakenOver:
         who = "another process" if self.owner.rival is None else self.owner.rival.name
@@ -515,12 +519,12 @@ class KafkaStore(RocksDBStore):
         self._tell_wanted = function
         self._be_in_trouble(self._troubles["disk"])
 
-    def _be_in_trouble(self, why: str) -> None:
-        self._tell("disk", why)
+    def _be_in_trouble(self, trouble: Trouble | None) -> None:
+        self._tell("disk", trouble)
         self._tell_wanted(self._space.wanted if self._space is not None else 0)
 
-    def _tell(self, what: str, why: str) -> None:
-        self._troubles[what] = why
+    def _tell(self, of: str, trouble: Trouble | None) -> None:
+        self._troubles[of] = trouble
         self.trouble = self._troubles["log"] or self._troubles["disk"]
 
     def look(self) -> None:

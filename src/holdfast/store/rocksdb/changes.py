@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.core.records import Batch, State
+from holdfast.outages import Trouble
 from holdfast.store import records as layout
 from holdfast.store.changes import Changes
 from holdfast.store.content import Content
@@ -29,7 +30,7 @@ class _Store(Protocol):
     """The parts of the store that this module uses."""
 
     content: Content[bytes]
-    trouble: str
+    trouble: Trouble | None
 
     @property
     def trimmed_bytes(self) -> int: ...

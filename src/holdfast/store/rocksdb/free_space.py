@@ -19,6 +19,7 @@ from typing import Any
 
 from rocksdict import Rdict
 
+from holdfast.outages import Trouble
 from holdfast.store import directory
 from holdfast.store.rocksdb import opening
 from holdfast.store.rocksdb.reserve import Reserve
@@ -38,6 +39,7 @@ _RESERVE_IN_USE = (
     "The disk of the store at {} was full, and the store uses its reserve. It accepts new messages again when {} MB "
     "are free, enough to fill the reserve. Stored messages can be read, delivered and deleted."
 )
+_REMEDY = "Free space there."
 
 Table = dict[str, Any]
 """The engine's description of one of its tables."""
@@ -71,7 +73,7 @@ class FreeSpace:
     Args:
         store: The store's directory, as errors name it.
         compacts: Whether the engine was opened with automatic compactions.
-        on_trouble: Called with the reason when the store must accept nothing new, and with "" when the trouble is over.
+        on_trouble: Called when the store must accept nothing new, and with None when the trouble is over.
 
     Attributes:
         is_short: Whether there is too little space to accept anything new.
@@ -86,7 +88,7 @@ class FreeSpace:
         reserve: Reserve,
         *,
         compacts: bool,
-        on_trouble: Callable[[str], None],
+        on_trouble: Callable[[Trouble | None], None],
     ) -> None:
         self._engine = engine
         self._store = store
@@ -95,7 +97,7 @@ class FreeSpace:
         self._short = SHORT_BYTES if reserve.is_kept else CACHE_BYTES
         self._compacts = compacts
         self._on_trouble = on_trouble
-        self._told = ""
+        self._told: Trouble | None = None
         self._lock = threading.Lock()
         self._compaction = 0
         self._free = 0
@@ -180,14 +182,14 @@ class FreeSpace:
     def _steer(self) -> None:
         if self._compacts is self.is_low:
             self._set_compactions(not self.is_low)
-        why = ""
+        trouble = None
         if self._reserve.is_in_use:
-            why = _RESERVE_IN_USE.format(self._store, self.wanted >> 20)
+            trouble = Trouble(_RESERVE_IN_USE.format(self._store, self.wanted >> 20), _REMEDY)
         elif self.is_short:
-            why = _NEARLY_FULL.format(self._store, self.needed >> 20, self.wanted >> 20)
-        if why != self._told:
-            self._told = why
-            self._on_trouble(why)
+            trouble = Trouble(_NEARLY_FULL.format(self._store, self.needed >> 20, self.wanted >> 20), _REMEDY)
+        if trouble != self._told:
+            self._told = trouble
+            self._on_trouble(trouble)
 
     def _set_compactions(self, compacts: bool) -> None:
         # RocksDB writes a file for this. If there is no space even for that, the next look tries again.

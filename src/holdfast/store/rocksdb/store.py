@@ -33,6 +33,7 @@ from holdfast.exceptions import (
     clause,
     repair_of,
 )
+from holdfast.outages import Trouble
 from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.base import Reads
@@ -78,7 +79,7 @@ class RocksDBStore(Reads):
 
     Attributes:
         stalls: How many commits had to wait for RocksDB to catch up.
-        trouble: Why callers should store no new messages, though the store could; "" if there is no reason.
+        trouble: Why callers should store no new messages, though the store could; None if there is no reason.
     """
 
     view_tries = _VIEW_TRIES
@@ -89,7 +90,7 @@ class RocksDBStore(Reads):
         self.path = Path(path)
         self._home = self.path.absolute()  # the process may change its directory while files are opened
         self.stalls = 0
-        self.trouble = ""
+        self.trouble: Trouble | None = None
         self.content = Content(_records_of)
         self.contents = self._make_contents()
         self._failure: BaseException | None = None
@@ -411,8 +412,8 @@ class RocksDBStore(Reads):
         if self._space is not None and self._keeper is not None and self._space.has_shrunk():
             self._keeper.wake()  # not here: the engine may be closed meanwhile
 
-    def _be_in_trouble(self, why: str) -> None:
-        self.trouble = why
+    def _be_in_trouble(self, trouble: Trouble | None) -> None:
+        self.trouble = trouble
 
     def _count(self) -> int:
         return sum(one.end - one.first for one in list(self.content.partitions.values()))

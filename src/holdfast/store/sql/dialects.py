@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from holdfast.exceptions import StoreFailed, clause
+from holdfast.exceptions import StoreFailed
 from holdfast.store.sql.changes import PIECE_BYTES, Kind, Row, Write
 from holdfast.store.sql.postgresql_batch import BatchSender
 from holdfast.store.sql.schema import columns, keys, spaces
@@ -103,12 +103,6 @@ def said(error: SQLAlchemyError) -> str:
 def may_pass(dialect: Dialect, error: SQLAlchemyError) -> bool:
     """Whether a retry of a store that has been open may succeed: also with a password that is being replaced."""
     return dialect.is_passing(error) or dialect.refuses_login(error)
-
-
-def explained(dialect: Dialect, error: SQLAlchemyError) -> str:
-    """Return the message of an error that a store waits out, with its remedy if one is known."""
-    remedy = dialect.remedy(error)
-    return f"{clause(said(error))}. {remedy}" if remedy else said(error)
 
 
 NO_CONNECTION_LEFT = (

@@ -36,6 +36,7 @@ from holdfast.exceptions import (
     StoreMissing,
     clause,
 )
+from holdfast.outages import Trouble
 from holdfast.store.address import read_address
 from holdfast.store.base import Reads
 from holdfast.store.content import Content
@@ -45,7 +46,7 @@ from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import EnqueuedRecord, SQLChanges
 from holdfast.store.sql.content import find_content, snapshot_of
 from holdfast.store.sql.contents import SQLContents
-from holdfast.store.sql.dialects import Fenced, dialect_of, explained, may_pass, said
+from holdfast.store.sql.dialects import Fenced, dialect_of, may_pass, said
 from holdfast.store.sql.records import StoredRecords
 from holdfast.store.sql.schema import SPACE_SHIFT
 from holdfast.store.sql.transaction import Transaction
@@ -80,7 +81,8 @@ class SQLStore(Reads):
     Attributes:
         place: The database and space, for people.
         trouble: Why callers should store no new messages: the database does not answer, and the store retries;
-            otherwise "".
+            otherwise
+            None.
         reconnections: How often the store reopened the connection that commits.
     """
 
@@ -92,7 +94,7 @@ class SQLStore(Reads):
         """Its URL with the password: never show it."""
         self._address = read_address(location)
         self.place = self._address.shown
-        self.trouble = ""
+        self.trouble: Trouble | None = None
         self.reconnections = 0
         self.space = 0
         self._on_batch: Callable[[int, int], None] | None = None
@@ -516,14 +518,17 @@ class SQLStore(Reads):
                 is_passing = isinstance(error, _Unsettled) or may_pass(self._dialect, error)
                 if not is_passing or not self._may_retry(until) or self._closed.is_set():
                     raise self._failed(error, f"could not {what}") from found
-                why = str(error) if isinstance(error, _Unsettled) else explained(self._dialect, error)
-                self.trouble = f"The database of the store at {self.place} failed: {why}"
+                why, remedy = str(error), ""
+                if isinstance(error, SQLAlchemyError):
+                    why, remedy = said(error), self._dialect.remedy(error)
+                why = f"The database of the store at {self.place} failed: {why}"
+                self.trouble = Trouble(why, remedy or "Check the database.")
                 # Not a sleep: a close ends it.
                 self._closed.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
-                if self.trouble:
-                    self.trouble = ""
+                if self.trouble is not None:
+                    self.trouble = None
                 return result
 
     @contextlib.contextmanager

@@ -20,6 +20,7 @@ from holdfast import Destination, DestinationHTTP
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.records import Batch
 from holdfast.endpoint.admin.data_plane.rows import COLUMNS, MEDIA_TYPE
+from holdfast.outages import Trouble
 from holdfast.store import MemoryStore
 
 ACTION = "urn:test:submit"
@@ -443,11 +444,11 @@ async def test_a_reader_that_waits_is_told_of_rows(writer: Writer) -> None:
 
 async def test_nothing_is_staged_or_moved_while_the_disk_is_nearly_full(writer: Writer) -> None:
     await writer.staged(0, "t", [row()])
-    writer.admin.app.running.store.trouble = "The disk is nearly full."
+    writer.admin.app.running.store.trouble = Trouble("The disk is nearly full.", "Free space there.")
     assert (await writer.stage(0, "u", [row()]))[0] == 503
     assert (await writer.publish(0, "t", rows=1))[1]["published"] is True
     shown = await writer.shown()
-    assert (shown["moving"], shown["waits_for"]) == (1, "The disk is nearly full.")
-    writer.admin.app.running.store.trouble = ""
+    assert (shown["moving"], shown["waits_for"]) == (1, "The disk is nearly full. Free space there.")
+    writer.admin.app.running.store.trouble = None
     assert (await writer.moved())["waits_for"] == ""
     assert (await writer.stage(1, "u", [row()]))[0] == 200

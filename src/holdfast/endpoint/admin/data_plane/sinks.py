@@ -112,13 +112,8 @@ class SinkRoutes:
         return True
 
     def _check_store(self) -> None:
-        if self._app.store.trouble:
-            raise Refused(
-                503,
-                f"No row was staged. {self._app.store.trouble}",
-                "Published rows still reach their queues.",
-                retry_after(5),
-            )
+        if (trouble := self._app.store.trouble) is not None:
+            raise Refused(503, f"No row was staged. {trouble.what}", trouble.remedy, retry_after(5))
 
     async def _read(self, data: bytes, queue: str) -> PartRead:
         app = self._app

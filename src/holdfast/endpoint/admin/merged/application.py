@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from zlib import crc32
 
 from holdfast.cluster.operating.status import partitions_text
+from holdfast.cluster.view import CUT_OFF_REMEDY
 from holdfast.endpoint.admin.merged import answers as joining
 from holdfast.endpoint.admin.merged.next_positions import NextOfAll
 from holdfast.endpoint.admin.merged.stores import StoppedNeighbours
@@ -33,6 +34,7 @@ from holdfast.exceptions import HoldfastError, clause
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
 from holdfast.http.retry_after import retry_after
+from holdfast.outages import Trouble
 
 _NAME = re.compile(r"\{(\w+)(?::[^}]+)?\}")
 RELAYED: Final = 1 << 16
@@ -47,18 +49,20 @@ _COMMON: Final = (400, 404)
 """Statuses with which every worker would refuse the same request."""
 _LEAVING: Final = (Discarded, GivenUp, Retried)
 """Answers that report what remains: at all workers, whichever of them made the change."""
-_NO_CONTACT: Final = "this node has no contact with {}: {}"
-_CUT_OFF: Final = (
-    "most of the other nodes cannot reach this node at {}. Check url in [cluster], and the network between the nodes."
-)
-_CONTACT: Final = "Check {}. The node continues on its own when it answers."
 
 
-def _no_contact(placement: Placement) -> tuple[str, str]:
-    """Return why this node may not act, and the remedy."""
-    has_remedy = placement.trouble.endswith(".")
-    remedy = "The node then continues on its own." if has_remedy else _CONTACT.format(placement.engine)
-    return _NO_CONTACT.format(placement.engine, placement.trouble), remedy
+def _no_contact(placement: Placement, trouble: Trouble) -> Trouble:
+    """Return why this node may not act."""
+    what = f"this node has no contact with {placement.engine}: {trouble.what}"
+    return Trouble(what, f"{trouble.remedy or f'Check {placement.engine}.'} The node then continues on its own.")
+
+
+def _cut_off(placement: Placement) -> Trouble:
+    return Trouble(f"most of the other nodes cannot reach this node at {placement.cut_off}", CUT_OFF_REMEDY)
+
+
+def _unavailable(trouble: Trouble) -> Refused:
+    return Refused(503, trouble.what, trouble.remedy)
 
 
 class _Request:
@@ -211,8 +215,8 @@ class JoinedAdmin:
 
     def _misdirected(self, worker: int) -> Refused:
         placement = self._neighbours.place.placements.now
-        if placement.trouble:
-            return Refused(503, *_no_contact(placement))
+        if placement.trouble is not None:
+            return _unavailable(_no_contact(placement, placement.trouble))
         what = f"{self._name(worker)} does not answer: it is moving to another node"
         return Refused(503, what, "Repeat the request.", retry_after(1))
 
@@ -421,39 +425,39 @@ class JoinedAdmin:
         placement = self._neighbours.place.placements.now
         is_liveness = request.route.path == "healthz"
         answer: dict[str, Any] = {"status": "ok" if is_liveness else "ready"}
-        if placement.trouble and not is_liveness:
-            raise Refused(503, *_no_contact(placement))
+        trouble = _no_contact(placement, placement.trouble) if placement.trouble is not None else None
+        if trouble is not None and not is_liveness:
+            raise _unavailable(trouble)
         if placement.local:
             asked = (self._ask_soon(one, request) for one in sorted(placement.local))
             answer |= self._joined(list(await asyncio.gather(*asked)))
-        if placement.trouble:
-            what, remedy = _no_contact(placement)
-            answer["trouble"] = f"{clause(what)}. {remedy}"
+        if trouble is not None:
+            answer["trouble"] = str(trouble)
         if placement.cut_off:
-            answer["cut_off"] = _CUT_OFF.format(placement.cut_off)
+            answer["cut_off"] = str(_cut_off(placement))
         if is_liveness or not self._neighbours.is_in_cluster:
             return answer
         if not (placement.local or placement.remote):
             what = "no process serves a partition at this node, and it knows no other node that has one"
             raise Refused(503, what, "Look why: holdfast cluster status, and the logs of the nodes.")
-        if reason := self._why_not_ready(placement):
-            raise Refused(503, *reason)
+        if (trouble := self._why_not_ready(placement)) is not None:
+            raise _unavailable(trouble)
         states = dict.fromkeys(placement.local, "serving") | dict.fromkeys(placement.starting, "starting")
         return answer | {"partitions": {str(one): state for one, state in sorted(states.items())}}
 
     @staticmethod
-    def _why_not_ready(placement: Placement) -> tuple[str, str] | None:
-        """Return why requests should go to other nodes, and the remedy. A partition that no node can serve is no
-        reason: then the others can do no more than this one."""
+    def _why_not_ready(placement: Placement) -> Trouble | None:
+        """Return why requests should go to other nodes. A partition that no node can serve is no reason: then the
+        others can do no more than this one."""
         failed = [one for one in sorted(placement.failed) if one in placement.remote or not placement.local]
         if failed:
             what = f"this node could not start {partitions_text(failed)}: {clause(placement.failed[failed[0]])}"
-            return what, "Correct the configuration of this node, and look at its log and at holdfast cluster status."
+            remedy = "Correct the configuration of this node, and look at its log and at holdfast cluster status."
+            return Trouble(what, remedy)
         if placement.starting and not placement.local:
-            return "this node is starting its partitions", "Wait; its log shows what it is waiting for."
+            return Trouble("this node is starting its partitions", "Wait; its log shows what it is waiting for.")
         if placement.cut_off and not placement.local:
-            what, _, remedy = _CUT_OFF.format(placement.cut_off).partition(". ")
-            return what, remedy
+            return _cut_off(placement)
         return None
 
     async def _nodes(self, request: _Request) -> Any:
@@ -480,7 +484,7 @@ class JoinedAdmin:
             one.worker: one.response.body.decode() for one in answers if isinstance(one, _Answer) and one.status == 200
         }
         now = self._neighbours.place.placements.now
-        of_the_node = {joining.CUT_OFF: bool(now.cut_off), joining.AWAY: bool(now.trouble)}
+        of_the_node = {joining.CUT_OFF: bool(now.cut_off), joining.AWAY: now.trouble is not None}
         return joining.merge_metrics(told, self._count, of_the_node if self._neighbours.is_in_cluster else None)
 
     async def _ask_soon(self, worker: int, request: _Request) -> _Answer:
