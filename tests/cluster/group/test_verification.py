@@ -17,8 +17,9 @@ from holdfast.core.states.inbound import DestinationState
 from holdfast.store import directory
 from holdfast.store.address import store_of_part
 from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.cache import open_without_log
 from holdfast.store.kafka.frames import Claim, encode_claim
-from holdfast.store.kafka.store import KafkaStore, open_without_log
+from holdfast.store.kafka.store import KafkaStore
 from holdfast.store.kafka.topic import KafkaLog
 from holdfast.store.records import SEQUENCE, encode_state, name_key
 

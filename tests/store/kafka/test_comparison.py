@@ -13,10 +13,10 @@ import pytest
 from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.kafka import cache
+from holdfast.store.kafka.cache import open_without_log
 from holdfast.store.kafka.comparison import compare_cache
 from holdfast.store.kafka.frames import Claim, Copies, encode_claim, encode_parts, encode_write
 from holdfast.store.kafka.replay import Checkpoint
-from holdfast.store.kafka.store import open_without_log
 
 IDENTITY = {"cluster": "c", "topic": "t", "topic_id": "i", "partition": "0"}
 

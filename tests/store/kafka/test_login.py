@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourcePatternType,
     ResourceType,
 )
+from crew import wait_until
 from node_processes import NodeProcess, config_of
 
 import holdfast
@@ -160,6 +162,29 @@ def test_a_store_whose_user_may_write_no_longer_fails_with_the_permission(url: U
         with pytest.raises(StoreFailed, match="authorization failed") as caught:
             store.commit(Batch(appends=[("q", 0, 0, Record("urn:s", 1, "urn:a", b"<x/>", 1.0))]))
         assert f"for the topic {read_kafka_address(place).topic}" in caught.value.remedy
+    finally:
+        store.close()
+
+
+def test_a_running_store_waits_until_its_user_may_write_again(url: Url, nodes: Any) -> None:
+    place = url(patience=1)
+    topic = read_kafka_address(place).topic
+    store = open_store(place)
+    store.outlasts = True
+    try:
+        for number in range(2):
+            forbid_writing(nodes.servers)
+            batch = Batch(appends=[("q", 0, number, Record("urn:s", number + 1, "urn:a", b"<x/>", 1.0))])
+            committing = threading.Thread(target=store.commit, args=(batch,))
+            committing.start()
+            wait_until(lambda: store.trouble is not None)
+            assert store.trouble is not None and f"for the topic {topic}" in store.trouble.remedy
+            committing.join(4)
+            assert committing.is_alive()
+            permit(nodes.servers, topic)
+            committing.join(120)
+            assert (committing.is_alive(), store.trouble) == (False, None)
+        assert [offset for offset, _ in store.read("q", 0, 0, 9)] == [0, 1]
     finally:
         store.close()
 

@@ -1,21 +1,23 @@
-"""The directory of a cache: which log it belongs to, and how it is emptied. A cache may be deleted at any time."""
+"""The cache of a log: its directory, which log it belongs to, and its engine. A cache may be deleted at any time."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from rocksdict import WriteBatch
+from rocksdict import AccessType, Rdict, WriteBatch, WriteOptions
 
 from holdfast.exceptions import StoreFailed, StoreFormatError
 from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.kafka.frames import Change, decode_write
 from holdfast.store.kafka.replay import Checkpoint, Written
+from holdfast.store.rocksdb import opening
 
 MARKER: Final = "CACHE"
 FORMAT: Final = 1
@@ -209,3 +211,32 @@ class Applied:
     def write(self) -> None:
         self._apply(self._batch)
         self._batch, self._size = WriteBatch(raw_mode=True), 0
+
+
+class TemporaryCache:
+    """A cache that ends with its reader; ``store`` is the directory of the store, for errors."""
+
+    def __init__(self, store: Path) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="holdfast-log-")
+        self.engine = open_without_log(Path(self._directory.name) / directory.ENGINE, store, compacts=True)
+
+    def close(self) -> None:
+        opening.give_up(self.engine)
+        self._directory.cleanup()
+
+
+def open_without_log(path: Path, store: Path, *, compacts: bool) -> Rdict:
+    """Open an engine that writes no log, for a store; create it if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = opening.make_options(keep_prefix=True, compacts=compacts)
+    options.create_if_missing(True)
+    engine = opening.open_engine(path, store, options, AccessType.read_write())
+    engine.set_write_options(without_log())
+    return engine
+
+
+def without_log() -> WriteOptions:
+    """Return the options of a write to a cache: the log is in Kafka."""
+    options = WriteOptions()
+    options.disable_wal = True  # type: ignore[method-assign, assignment] # the stub calls it a method
+    return options

@@ -15,9 +15,8 @@ from holdfast.exceptions import StoreError
 from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.kafka import cache
-from holdfast.store.kafka.cache import Applied
+from holdfast.store.kafka.cache import Applied, TemporaryCache
 from holdfast.store.kafka.replay import Checkpoint, Replay, Written
-from holdfast.store.kafka.store import TemporaryCache
 from holdfast.store.kafka.topic import KafkaLog
 from holdfast.store.rocksdb import opening
 

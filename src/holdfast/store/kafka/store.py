@@ -11,14 +11,12 @@ import contextlib
 import os
 import secrets
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from rocksdict import AccessType, Rdict, WriteBatch, WriteOptions
+from rocksdict import WriteBatch
 
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreLocked, StoreMissing, StoreTakenOver
@@ -36,7 +34,7 @@ from holdfast.store.kafka.owner import LogOwner, Write
 from holdfast.store.kafka.replay import Checkpoint, Replay, Written
 from holdfast.store.kafka.states import OwnerAction
 from holdfast.store.kafka.sweep import Sweep
-from holdfast.store.kafka.topic import KafkaLog
+from holdfast.store.kafka.topic import KafkaLog, NotPermitted
 from holdfast.store.rocksdb import opening
 from holdfast.store.rocksdb.free_space import may_compact_at_once
 from holdfast.store.rocksdb.store import RocksDBStore
@@ -48,6 +46,8 @@ WENT_BACK: Final = b"!holdfast-went-back"
 _SILENCE: Final = 2.0
 """Seconds without an answer of Kafka after which the store reports trouble."""
 _PAUSE: Final = 0.2
+_PERMISSION_PAUSE: Final = 1.0
+"""Seconds between two attempts while the user lacks a permission: each needs a new connection."""
 _STEP: Final = 0.01
 _FOLLOW_SECONDS: Final = 0.02
 """Seconds between two looks at the log of an owner that is to be replaced."""
@@ -172,7 +172,7 @@ class KafkaStore(RocksDBStore):
 
     def _open_files(self) -> None:
         self._compacts = not (self.path / directory.ENGINE).exists() or may_compact_at_once(self._home, self._reserve)
-        self._db = open_without_log(self._home / directory.ENGINE, self.path, compacts=self._compacts)
+        self._db = cache.open_without_log(self._home / directory.ENGINE, self.path, compacts=self._compacts)
 
     def _empty(self) -> None:
         if hasattr(self, "_db"):
@@ -261,7 +261,7 @@ class KafkaStore(RocksDBStore):
         return True
 
     def _open_view(self, found: int | None) -> None:
-        view = TemporaryCache(self.path)
+        view = cache.TemporaryCache(self.path)
         self._view = cast(Any, view)
         self._db = view.engine
         try:
@@ -295,7 +295,7 @@ class KafkaStore(RocksDBStore):
         replay = self.owner.replay
         # The log first, then the cache with its checkpoint: after a kill between them, the next start reads more.
         self._put_checkpoint(write.batch)
-        self._db.write(write.batch, _without_log())
+        self._db.write(write.batch, cache.without_log())
         if replay.trim_to is not None and replay.trim_to > self._trimmed_to:
             self._trimmed_to = replay.trim_to
             self._log.trim(replay.trim_to)
@@ -305,7 +305,7 @@ class KafkaStore(RocksDBStore):
         self._put_checkpoint(batch)
         self._wait_for_room()
         self._wait_for_engine()
-        self._db.write(batch, _without_log())
+        self._db.write(batch, cache.without_log())
 
     def _put_checkpoint(self, batch: WriteBatch) -> None:
         checkpoint = self.owner.replay.checkpoint
@@ -330,10 +330,6 @@ class KafkaStore(RocksDBStore):
             # The old producer may still append the write, so it goes before the log is searched.
             elif action is OwnerAction.RENEW:
                 self.reconnections += 1
-                if self._closing.is_set():
-                    raise StoreFailed(
-                        f"Kafka did not confirm a batch of the store at {self.shown}: {self._log.said}", remedy=_REMEDY
-                    )
                 self._log.renew()
                 self._closing.wait(_PAUSE)
                 action = OwnerAction.NOTHING
@@ -348,15 +344,26 @@ class KafkaStore(RocksDBStore):
         """Append records as :meth:`KafkaLog.append` does.
 
         Raises:
-            StoreFailed: Kafka refuses writes again and again, for a reason that does not pass.
+            StoreFailed: Kafka refuses writes again and again, for a reason that does not pass, or the store closes.
         """
         offsets = self._log.append(records, self._goes_on())
+        if offsets is None and self._closing.is_set():
+            raise StoreFailed(
+                f"Kafka did not confirm a batch of the store at {self.shown}: {self._log.said}", remedy=_REMEDY
+            )
         if offsets is None and not self._log.is_passing:
             self._refusals += 1
             if self._refusals > _MOST_REFUSALS:
-                raise self._log.refused_write()
+                self._outlast(self._log.refused_write())
             self._closing.wait(_PAUSE)
         return offsets
+
+    def _outlast(self, refused: Exception) -> None:
+        """Wait for a permission that the user of a running store has lost; raise any other refusal of Kafka."""
+        if not (self.outlasts and isinstance(refused, NotPermitted)) or self._closing.is_set():
+            raise refused
+        self._tell("log", Trouble(refused.message, refused.remedy))
+        self._closing.wait(_PERMISSION_PAUSE)
 
     def _patiently(self, call: Callable[[], _Result]) -> _Result:
         """Retry within the patience, or as :meth:`retry_for` says, while Kafka does not answer."""
@@ -364,6 +371,8 @@ class KafkaStore(RocksDBStore):
         while True:
             try:
                 return call()
+            except NotPermitted as error:
+                self._outlast(error)
             except KafkaAway as error:
                 if not goes_on():
                     raise self._log.away(error) from error
@@ -549,28 +558,6 @@ class KafkaStore(RocksDBStore):
             self._log.close()
 
 
-class TemporaryCache:
-    """A cache that ends with its reader; ``store`` is the directory of the store, for errors."""
-
-    def __init__(self, store: Path) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="holdfast-log-")
-        self.engine = open_without_log(Path(self._directory.name) / directory.ENGINE, store, compacts=True)
-
-    def close(self) -> None:
-        opening.give_up(self.engine)
-        self._directory.cleanup()
-
-
-def open_without_log(path: Path, store: Path, *, compacts: bool) -> Rdict:
-    """Open an engine that writes no log, for a store; create it if there is none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    options = opening.make_options(keep_prefix=True, compacts=compacts)
-    options.create_if_missing(True)
-    engine = opening.open_engine(path, store, options, AccessType.read_write())
-    engine.set_write_options(_without_log())
-    return engine
-
-
 def has_records(location: str) -> bool:
     """Whether a log exists and has a record; creates nothing.
 
@@ -587,12 +574,6 @@ def has_records(location: str) -> bool:
         raise log.away(error) from error
     finally:
         log.close()
-
-
-def _without_log() -> WriteOptions:
-    options = WriteOptions()
-    options.disable_wal = True  # type: ignore[method-assign, assignment] # the stub calls it a method
-    return options
 
 
 def _went_back(how: str) -> str:

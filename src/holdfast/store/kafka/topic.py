@@ -89,6 +89,10 @@ _PASSING: Final = frozenset(
 """Errors that pass: a broker is down, or a new leader is being elected."""
 
 
+class NotPermitted(StoreFailed):
+    """The user lacks a permission, which an operator may give back."""
+
+
 def once_it_can(call: Callable[[], T], patience: float = ANSWER_SECONDS, *, is_known: bool = False) -> T:
     """Make a call that only reads; again, if a broker answers that it cannot do that now: a leader moves, for example.
 
@@ -357,8 +361,10 @@ class KafkaLog:
         text = said(error)
         if code is not None and self._passes(error.args[0]):
             return self._login.away(text)
-        remedy = _PERMISSIONS.get(code or 0, otherwise).format(self._address.topic, self._group)
-        return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=remedy)
+        what = f"Kafka refused a request of the store at {self._address.shown}: {text}"
+        if code in _PERMISSIONS:
+            return NotPermitted(what, remedy=_PERMISSIONS[code].format(self._address.topic, self._group))
+        return StoreFailed(what, remedy=otherwise.format(self._address.topic))
 
     # --- reading --------------------------------------------------------------------------------------------------
 
