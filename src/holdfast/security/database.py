@@ -7,9 +7,12 @@ granted.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -18,6 +21,7 @@ from holdfast.cluster.shared.tables import Row, SharedTables, TablesAway
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
 from holdfast.http.retry_after import spread
+from holdfast.outages import Outage, Trouble
 from holdfast.store.address import is_kafka, is_sql, shown
 
 _PATIENCE: Final = 5.0
@@ -58,13 +62,73 @@ def open_database(place: str | Path | None, setting: str = "nonces", away: str =
     """
     try:
         if is_sql(place) or is_kafka(place):
-            return _ClusterDatabase(shared_tables(str(place), "security"), away)
+            return _ClusterDatabase(shared_tables(str(place), "security"), setting, away)
     except ModuleNotFoundError as error:
         extra = "kafka" if is_kafka(place) else "sql"
         raise ConfigurationError(
             f"{setting}={shown(place)!r} needs the package {error.name}", remedy=f"pip install 'holdfast[{extra}]'"
         ) from None
     return FileDatabase(place, setting, away)
+
+
+class DatabaseWatch:
+    """Logs when a place stops answering, and when it answers again: each message asks it. Thread-safe.
+
+    Args:
+        setting: The argument that names the place.
+        told: The reason that callers get meanwhile.
+        remedy: What to do if the error names nothing else.
+    """
+
+    def __init__(self, setting: str, told: str, remedy: str) -> None:
+        self._setting, self._told, self._remedy = setting, told, remedy
+        self._outage = Outage(time.monotonic)
+        self._is_unwritable = False
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def asking(self, *, adds: bool) -> Iterator[None]:
+        """Report the outcome of a request.
+
+        Args:
+            adds: Whether the request adds something. A place without room, or without the permission to write, still
+                answers others.
+
+        Raises:
+            MessageFlowError: The place does not answer.
+        """
+        try:
+            yield
+        except TablesAway as error:
+            self._report_away(error.trouble, adds)
+        except (OSError, sqlite3.OperationalError) as error:
+            self._report_away(Trouble(str(error)), adds)
+        else:
+            self._report_back(adds)
+            return
+        raise MessageFlowError(self._told, retry_after=spread(_AGAIN))
+
+    def _report_away(self, trouble: Trouble, adds: bool) -> None:
+        with self._lock:
+            self._is_unwritable |= adds
+            is_new = self._outage.go_on(trouble)
+        if is_new:
+            remedy = trouble.remedy or self._remedy
+            log.warning("security.database_away", setting=self._setting, why=trouble.what, remedy=remedy)
+
+    def _report_back(self, adds: bool) -> None:
+        with self._lock:
+            if self._is_unwritable and not adds:
+                return
+            self._is_unwritable, seconds = False, self._outage.end()
+        if seconds is not None:
+            log.info("security.database_back", setting=self._setting, seconds=seconds)
+
+
+def watch_of_file(setting: str, told: str = _UNCHECKED) -> DatabaseWatch:
+    """Return the watch over a file, or over a directory."""
+    remedy = "Check the file and its disk. Messages are checked again when it can be written."
+    return DatabaseWatch(setting, told, remedy)
 
 
 class FileDatabase:
@@ -76,16 +140,13 @@ class FileDatabase:
 
     def __init__(self, path: str | Path | None, setting: str, told: str = _UNCHECKED) -> None:
         self.connection = _open_file(path, setting)
-        self._told = told
+        self._watch = watch_of_file(setting, told)
         self._made: set[str] = set()
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
         """See :class:`Database`."""
-        try:
+        with self._watch.asking(adds=_adds(statements)):
             return self._run(schema, statements, values)
-        except sqlite3.OperationalError as error:
-            log.warning("security.database_away", why=str(error))
-            raise MessageFlowError(self._told, retry_after=spread(_AGAIN)) from None
 
     def _run(self, schema: str, statements: tuple[str, ...], values: dict[str, Any]) -> list[Row]:
         if schema not in self._made:
@@ -105,18 +166,20 @@ class FileDatabase:
 class _ClusterDatabase:
     """A database or topic that several hosts share."""
 
-    def __init__(self, tables: SharedTables, told: str = _UNCHECKED) -> None:
+    def __init__(self, tables: SharedTables, setting: str = "nonces", told: str = _UNCHECKED) -> None:
         # Every message needs it.
         tables.is_kept = True
         self._tables = tables
-        self._told = told
+        remedy = "Check the database, or Kafka. Messages are checked again when it answers."
+        self._watch = DatabaseWatch(setting, told, remedy)
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
-        try:
+        with self._watch.asking(adds=_adds(statements)):
             return self._tables.run(schema, *statements, **values)
-        except TablesAway as error:
-            log.warning("security.database_away", why=str(error))
-            raise MessageFlowError(self._told, retry_after=spread(_AGAIN)) from None
+
+
+def _adds(statements: tuple[str, ...]) -> bool:
+    return any("INSERT" in one for one in statements)
 
 
 def _open_file(path: str | Path | None, setting: str) -> sqlite3.Connection:

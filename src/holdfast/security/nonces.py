@@ -16,10 +16,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final, Protocol
 
-from holdfast.endpoint.logs import log
-from holdfast.exceptions import ConfigurationError, MessageFlowError
-from holdfast.http.retry_after import spread
-from holdfast.security.database import open_database
+from holdfast.exceptions import ConfigurationError
+from holdfast.security.database import open_database, watch_of_file
 from holdfast.security.times import ordered
 from holdfast.store.address import is_kafka, is_remote
 
@@ -37,8 +35,6 @@ _MOST_OPEN: Final = 32
 _RECORD: Final = struct.Struct(">8sd")
 """The first bytes of a nonce's digest, and until when it counts. A record never spans two blocks of a file system."""
 _SIZE: Final = _RECORD.size
-_AGAIN: Final = 5
-"""Seconds after which a peer sends its message again if the nonces cannot be written."""
 
 
 class Nonces(Protocol):
@@ -191,6 +187,7 @@ class FileNonces:
         self._most = most
         self._forget_at = 0.0
         self._lock = threading.Lock()
+        self._watch = watch_of_file("nonces")
         self._minutes: dict[int, _Minute] = {}
         self._count = 0
         self._directory = None if path is None else Path(f"{path}-nonces")
@@ -213,33 +210,27 @@ class FileNonces:
         return self._count >= self._most
 
     def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
-        with self._lock:
-            try:
-                # Also after the clock was set back, which must not stop the deletion.
-                if not 0.0 <= self._forget_at - now <= _FORGET_EVERY:
-                    self._forget_at = now + _FORGET_EVERY
-                    self._forget(now)
-                if self._count >= self._most:
-                    return False
-                minute = self._minute(int(at // _MINUTE))
-                before = minute.count
-                is_new = minute.add(digest[:8], until)
-                self._count += minute.count - before
-                return is_new
-            except OSError as error:
-                raise _cannot_store(error) from None
+        with self._lock, self._watch.asking(adds=True):
+            # Also after the clock was set back, which must not stop the deletion.
+            if not 0.0 <= self._forget_at - now <= _FORGET_EVERY:
+                self._forget_at = now + _FORGET_EVERY
+                self._forget(now)
+            if self._count >= self._most:
+                return False
+            minute = self._minute(int(at // _MINUTE))
+            before = minute.count
+            is_new = minute.add(digest[:8], until)
+            self._count += minute.count - before
+            return is_new
 
     def knows(self, at: float, digest: bytes) -> bool:
-        with self._lock:
-            try:
-                minute = self._minute(int(at // _MINUTE))
-                before = minute.count
-                if minute.exists:  # a minute without nonces has no file
-                    minute.refresh()
-                self._count += minute.count - before
-                return minute.has(digest[:8])
-            except OSError as error:
-                raise _cannot_store(error) from None
+        with self._lock, self._watch.asking(adds=False):
+            minute = self._minute(int(at // _MINUTE))
+            before = minute.count
+            if minute.exists:  # a minute without nonces has no file
+                minute.refresh()
+            self._count += minute.count - before
+            return minute.has(digest[:8])
 
     def _minute(self, number: int) -> _Minute:
         found = self._minutes.get(number)
@@ -288,11 +279,6 @@ class RefusedSignatures:
 
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._digests
-
-
-def _cannot_store(error: OSError) -> MessageFlowError:
-    log.warning("security.nonces_not_stored", why=str(error))
-    return MessageFlowError("The service cannot check messages now. Send it again.", retry_after=spread(_AGAIN))
 
 
 _SCHEMA: Final = """

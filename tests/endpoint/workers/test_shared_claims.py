@@ -279,6 +279,8 @@ def test_tables_that_do_not_answer_are_logged_once_until_they_do(
     tables, found = Tables(), list[dict[str, Any]]()
     monkeypatch.setattr(shared_claims, "shared_tables", lambda _location, _part: tables)
     monkeypatch.setattr(shared_claims.log, "warning", lambda event, **fields: found.append({"event": event, **fields}))
+    returned: list[dict[str, Any]] = []
+    monkeypatch.setattr(shared_claims.log, "info", lambda event, **fields: returned.append({"event": event, **fields}))
     claims = SharedClaims(location, 0, 1)
     for outage in range(3):
         tables.is_away = True
@@ -288,4 +290,10 @@ def test_tables_that_do_not_answer_are_logged_once_until_they_do(
         assert len(found) == outage + 1
         tables.is_away = False
         claims.claim(granted("urn:x"))
-    assert found[0] == {"event": "identifiers.tables_away", "engine": engine, "why": "it did not answer a moment ago"}
+    assert found[0] == {
+        "event": "identifiers.tables_away",
+        "engine": engine,
+        "why": "it did not answer a moment ago",
+        "remedy": f"Check {engine}. Forwarders continue when it answers.",
+    }
+    assert [(one["event"], one["engine"]) for one in returned] == [("identifiers.tables_back", engine)] * 3

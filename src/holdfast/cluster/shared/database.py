@@ -21,6 +21,7 @@ from holdfast.cluster import tables
 from holdfast.cluster.lease_database import conninfo_of
 from holdfast.cluster.shared.tables import Row, TablesAway
 from holdfast.store.address import read_address
+from holdfast.store.sql.dialects import postgresql_remedy
 
 PATIENCE: Final = 2.0
 """Seconds that a call waits for the database."""
@@ -74,7 +75,8 @@ class SharedDatabase:
                 self._close()
                 now = time.monotonic()
                 self._away_until = now + max(SHORTEST_PAUSE, 2 * (now - begun))
-                raise TablesAway(" ".join(str(error).split()) or type(error).__name__) from None
+                why = " ".join(str(error).split()) or type(error).__name__
+                raise TablesAway(why, postgresql_remedy(error.sqlstate or "", why)) from None
 
     def _run(self, schema: str, statements: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
         connection = self._connected()

@@ -24,7 +24,7 @@ import msgspec
 from holdfast.cluster.group.pictures import topic_of
 from holdfast.cluster.group.shared_topic import Change, SharedTopic
 from holdfast.cluster.shared.tables import Part, Row, TablesAway
-from holdfast.exceptions import StoreFailed
+from holdfast.exceptions import StoreFailed, message_of
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.login import KafkaAway
 
@@ -81,7 +81,7 @@ class TopicTables:
                 self._is_complete = False
                 now = time.monotonic()
                 self._away_until = now + max(SHORTEST_PAUSE, 2 * (now - begun))
-                raise TablesAway(str(error) or "no answer") from None
+                raise TablesAway(message_of(error) or "no answer", error.remedy) from None
 
     def _run(self, schema: str, statements: tuple[str, ...], values: Mapping[str, Any], until: float) -> list[Row]:
         if self._topic is None:

@@ -8,6 +8,7 @@ partition's store, which all nodes share. A node cannot count the owners: on Kaf
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from holdfast.cluster.shared.engines import shared_tables
 from holdfast.cluster.shared.tables import TablesAway
 from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
 from holdfast.endpoint.logs import log
+from holdfast.outages import Outage
 from holdfast.store.address import is_kafka
 
 MOST_CLAIMS: Final = 65_536
@@ -62,7 +64,7 @@ class SharedClaims:
         self._claimed: set[str] = set()
         self._released: set[str] = set()
         self._engine = "Kafka" if is_kafka(location) else "PostgreSQL"
-        self._is_away = False
+        self._outage = Outage(time.monotonic)
         self._recovered: list[GrantedIdentifier] | None = None
         """Those that are not announced yet."""
 
@@ -99,6 +101,9 @@ class SharedClaims:
         except TablesAway as error:
             self._report_away(error)
             return ClaimResult.UNKNOWN
+        # Only now: tables without the permission to write still release what they do not have.
+        if (seconds := self._outage.end()) is not None:
+            log.info("identifiers.tables_back", engine=self._engine, seconds=seconds)
         if not is_ours:
             self._is_announced()
             return ClaimResult.IN_USE
@@ -144,12 +149,10 @@ class SharedClaims:
         self._run(*statements, **values)
 
     def _run(self, *statements: str, **values: Any) -> list[tuple[Any, ...]]:
-        rows = self._tables.run(_SCHEMA, *statements, **self._owner, **values)
-        self._is_away = False
-        return rows
+        return self._tables.run(_SCHEMA, *statements, **self._owner, **values)
 
     def _report_away(self, why: TablesAway) -> None:
         """Log once that the tables do not answer, until they do: forwarders ask again and again."""
-        if not self._is_away:
-            self._is_away = True
-            log.warning("identifiers.tables_away", engine=self._engine, why=str(why))
+        if self._outage.go_on(why.trouble):
+            remedy = why.trouble.remedy or f"Check {self._engine}. Forwarders continue when it answers."
+            log.warning("identifiers.tables_away", engine=self._engine, why=why.trouble.what, remedy=remedy)
