@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -135,6 +138,34 @@ def test_a_coordinator_that_refuses_at_once_is_asked_at_intervals(
     finally:
         node.close()
     assert node.membership.is_look_due(node.now) and 9 <= len(asked) <= 12
+
+
+def test_refused_reports_are_logged_once_and_repeated_at_intervals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, told, said = Node(tmp_path, monkeypatch), list[tuple[str, dict[str, Any]]](), list[Callable[[bool], None]]()
+    monkeypatch.setattr(node.agent._shared, "say", lambda _key, _value, then: said.append(then))
+    monkeypatch.setattr(node.agent, "_report", lambda _level, event, **more: told.append((event, more)))
+    attempts = 0
+    node.agent._shared.said = "Broker: Topic authorization failed"
+    node.agent._shared._unwritten = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    try:
+        for _ in range(300):
+            node.now += 0.01
+            node.agent._say_report(node.now)
+            if said:
+                attempts += 1
+                said.pop()(False)
+        assert (len(told), attempts) == (1, 6)
+        node.now += 1.0
+        node.agent._say_report(node.now)
+        node.agent._shared.written_at = time.time()
+        said.pop()(True)
+    finally:
+        node.close()
+    (refused, why), (written, _) = told
+    assert (refused, written) == ("cluster.report_refused", "cluster.report_written")
+    assert why["reason"] == "Broker: Topic authorization failed" and "-nodes" in why["remedy"]
 
 
 def test_a_refused_login_is_logged_once_in_an_outage_with_what_to_do(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from crew import wait_until
 from node_processes import NodeProcess, config_of
 
 import holdfast
+from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.group.verification import verify_cluster
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed
@@ -187,6 +189,29 @@ def test_a_running_store_waits_until_its_user_may_write_again(url: Url, nodes: A
         assert [offset for offset, _ in store.read("q", 0, 0, 9)] == [0, 1]
     finally:
         store.close()
+
+
+def test_a_small_topic_names_the_permission_to_write_that_its_user_lost(url: Url, nodes: Any) -> None:
+    address = read_kafka_address(url())
+    shared = SharedTopic(address, f"{address.topic}-nodes")
+    try:
+        shared.open(creates=True)
+        shared.put("a", b"1")
+        forbid_writing(nodes.servers)
+        with pytest.raises(StoreFailed, match="authorization failed") as caught:
+            shared.put("a", b"2")
+        assert f"for the topic {address.topic}-nodes" in caught.value.remedy
+        permit(nodes.servers, address.topic)
+        wait_until(lambda: written(shared))
+    finally:
+        shared.close()
+
+
+def written(shared: SharedTopic) -> bool:
+    with contextlib.suppress(StoreFailed):
+        shared.put("a", b"3")
+        return True
+    return False
 
 
 WRONG = [

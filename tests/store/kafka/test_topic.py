@@ -149,6 +149,30 @@ def test_an_append_that_kafka_refuses_says_whether_it_may_be_repeated_and_why_no
         log.close()
 
 
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("name", ["nodes", "identifiers", "security"])
+@pytest.mark.parametrize("code", [*PERMISSIONS, KafkaError.POLICY_VIOLATION])
+def test_a_small_topic_that_kafka_refuses_to_write_names_the_permission_and_itself(
+    tmp_path: Path, code: int, name: str, raises: bool
+) -> None:
+    address = read_kafka_address(f"kafka://127.0.0.1:1/orders?cache={tmp_path / 'cache'}")
+    shared, outcomes = SharedTopic(address, f"orders-{name}"), list[bool]()
+    try:
+        shared._producer = Refusing(code, raises=raises)  # type: ignore[assignment]
+        shared.say("a", b"1", outcomes.append)
+        shared.hear_outcomes()
+        away = shared.no_answer("no answer for 2 s")
+        assert (outcomes, str(away)) == ([False], KafkaError(code).str())
+        assert PERMISSIONS.get(code, "") in away.remedy and bool(away.remedy) == (code in PERMISSIONS)
+        assert f"topic orders-{name}" in away.remedy or code not in PERMISSIONS
+        shared._producer = Refusing(code, raises=raises)  # type: ignore[assignment]
+        with pytest.raises(StoreFailed, match=re.escape(KafkaError(code).str())) as caught:
+            shared.put("a", b"2")
+        assert caught.value.remedy == (away.remedy or topic.COMMAND_REMEDY)
+    finally:
+        shared.close()
+
+
 @pytest.mark.parametrize("code", REFUSED)
 def test_an_opening_whose_claim_kafka_refuses_ends_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

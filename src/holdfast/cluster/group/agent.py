@@ -100,7 +100,7 @@ class _GroupAgent:
         self._said_report: NodeReport | None = None
         """The report that Kafka has, or gets now."""
         self._is_saying = False
-        self._say_again_at = 0.0
+        self._say_again_at = self._say_after = 0.0
         self._said_at = 0.0
         """When the last report was sent, by the clock of this machine, which its time of arrival is compared with."""
         self._describer = GroupDescriber(settings.location)
@@ -123,6 +123,8 @@ class _GroupAgent:
         """Where this node created the cluster; "": it was there."""
         self._said = ""
         self._outage = Outage(trust_clock)
+        self._silence = Outage(trust_clock)
+        """The time for which Kafka refuses the reports of this node."""
 
     @property
     def _is_ending(self) -> bool:
@@ -484,21 +486,27 @@ class _GroupAgent:
         """Write the report when it has changed, and again after a while: Kafka answers with the time of its clock."""
         self._shared.hear_outcomes()
         report = self._membership.report
-        if (report != self._said_report or now >= self._say_again_at) and not self._is_saying:
+        is_due = now >= (self._say_again_at if report == self._said_report else self._say_after)
+        if is_due and not self._is_saying:
             self._said_report, self._is_saying = report, True
             self._said_at, self._say_again_at = time.monotonic(), now + _CLOCK_SECONDS
             self._shared.say(*report_note(self._settings.node, self._since, report), self._has_said)
 
     def _has_said(self, is_written: bool) -> None:
-        self._is_saying = False
+        self._is_saying, node = False, self._settings.node
         if is_written:
-            clock, node = self._membership.clock, self._settings.node
+            clock = self._membership.clock
             before = clock.ahead
             clock.compare(self._said_at, self._shared.written_at, time.monotonic(), wall_offset())
             clock.report_change(before, self._report, node)
+            if (seconds := self._silence.end()) is not None:
+                self._report("info", "cluster.report_written", node=node, seconds=seconds)
         else:
-            self._said_report = None
-            self._said = self._shared.said
+            self._said_report, self._say_after = None, trust_clock() + _PAUSE
+            why = self._shared.no_answer("no answer")
+            if self._silence.go_on(Trouble(str(why), why.remedy)):
+                remedy = why.remedy or _CONTACT
+                self._report("warning", "cluster.report_refused", node=node, reason=str(why), remedy=remedy)
 
     # --- the supervisor ---------------------------------------------------------------------------------------------
 

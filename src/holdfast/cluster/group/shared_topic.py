@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from holdfast.exceptions import StoreFailed
 from holdfast.store.kafka.address import KafkaAddress
 from holdfast.store.kafka.requirements import require_compacted, settings_of_compacted
-from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaLog, said
+from holdfast.store.kafka.topic import ANSWER_SECONDS, COMMAND_REMEDY, KafkaLog, said
 
 _ANSWER_LOOKS: Final = 100
 """How often to ask for records before Kafka counts as away: each time waits for its part of ANSWER_SECONDS."""
@@ -122,8 +122,9 @@ class SharedTopic(KafkaLog):
 
         def report(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self.said = error.str()
+                self._note_unwritten(error)
             else:
+                self._unwritten = None
                 self.written_at = message.timestamp()[1] / 1000
                 self._login.answered()
             then(error is None)
@@ -132,6 +133,8 @@ class SharedTopic(KafkaLog):
             self._writer().produce(self._address.topic, value, key.encode(), partition=0, on_delivery=report)
         except (KafkaException, SystemError, BufferError) as error:
             self.said = said(error)
+            if error.args and isinstance(error.args[0], KafkaError):
+                self._note_unwritten(error.args[0])
             if not isinstance(error, BufferError):  # what fills the buffer may be written yet
                 self.renew()
             then(False)
@@ -165,9 +168,10 @@ class SharedTopic(KafkaLog):
                 break
             self.hear_outcomes(ANSWER_SECONDS / _ANSWER_LOOKS)
         if outcomes != [True]:
+            why = self.no_answer("no answer")
             raise StoreFailed(
-                f"Kafka did not confirm a write to the topic of {self._address.shown}: {self.said or 'no answer'}",
-                remedy=f"Check Kafka, and that the user may write to the topic {self._address.topic}. Then try again.",
+                f"Kafka did not confirm a write to the topic of {self._address.shown}: {why}",
+                remedy=why.remedy or COMMAND_REMEDY,
             )
 
 

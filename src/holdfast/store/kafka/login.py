@@ -162,6 +162,6 @@ class KafkaLogin:
         """Kafka has answered what the owner needs."""
         self.refusal = None
 
-    def away(self, why: str) -> KafkaAway:
+    def away(self, why: str, remedy: str = "") -> KafkaAway:
         """Return the error for a Kafka that does not serve: with the refusal, if there is one, instead of a reason."""
-        return KafkaAway(why) if self.refusal is None else KafkaAway(self.refusal.why, self.refusal.remedy)
+        return KafkaAway(why, remedy) if self.refusal is None else KafkaAway(self.refusal.why, self.refusal.remedy)

@@ -190,8 +190,16 @@ class KafkaLog:
         return self._login.refusal
 
     def no_answer(self, why: str) -> KafkaAway:
-        """Return the error for a missing answer: with the refusal or what Kafka said last, instead of a reason."""
-        return self._login.away(self.said or why)
+        """Return the error for a missing answer: with the refusal or what Kafka said last, instead of a reason.
+
+        If the last write lacked a permission, the remedy names it.
+        """
+        return self._login.away(self.said or why, self._permission(self._unwritten))
+
+    def _permission(self, error: KafkaError | None) -> str:
+        """Return what to permit the user because of an error; "": it is about something else."""
+        needed = _PERMISSIONS.get(error.code(), "") if error is not None else ""
+        return needed.format(self._address.topic, self._group)
 
     def follow_password(self) -> None:
         """Use a new password in its file for the next connections. Any thread may call it."""
@@ -357,13 +365,12 @@ class KafkaLog:
         return self._explained(KafkaException(self._unwritten), _UNWRITTEN)
 
     def _explained(self, error: BaseException, otherwise: str = REMEDY) -> Exception:
-        code = error.args[0].code() if error.args and isinstance(error.args[0], KafkaError) else None
-        text = said(error)
-        if code is not None and self._passes(error.args[0]):
+        first, text = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None, said(error)
+        if first is not None and self._passes(first):
             return self._login.away(text)
         what = f"Kafka refused a request of the store at {self._address.shown}: {text}"
-        if code in _PERMISSIONS:
-            return NotPermitted(what, remedy=_PERMISSIONS[code].format(self._address.topic, self._group))
+        if permission := self._permission(first):
+            return NotPermitted(what, remedy=permission)
         return StoreFailed(what, remedy=otherwise.format(self._address.topic))
 
     # --- reading --------------------------------------------------------------------------------------------------
