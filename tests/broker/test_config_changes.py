@@ -113,6 +113,7 @@ def test_what_a_program_says_is_looked_at_too() -> None:
     [
         ('store = "data"', 'store = "other"', []),
         ("listen.port = 8080", "listen.port = 9090", []),
+        ("listen.port = 8080", "listen.public_url = 'https://api.example/orders'", ["listen.public_url"]),
         ("partitions = 4", "partitions = 8", ["partitions"]),
         ("listen.port = 8080", "default_queue = 'bills'", ["default_queue"]),
         ("listen.port = 8080", "sequences.max_sequences = 5", ["sequences"]),

@@ -93,12 +93,13 @@ def what_cannot_change(old: BrokerConfig, new: BrokerConfig) -> Iterator[Wrong]:
 
 
 def what_nodes_share(config: BrokerConfig) -> dict[str, str]:
-    """Return table of the configuration -> what of it all nodes of a cluster should have alike, as text.
+    """Return table or key of the configuration -> what of it all nodes of a cluster should have alike, as text.
 
     It contains no secret. Of a file it contains only whether the configuration names one, because machines may keep
     their files in different places; of the file with users, their names.
     """
     found = {name: repr(_shared(getattr(config, name))) for name in _SHARED}
+    found["listen.public_url"] = repr(config.listen.public_url)
     if config.cluster is not None:
         found["cluster"] = repr((config.cluster.lease, config.cluster.partitions))
     return found
