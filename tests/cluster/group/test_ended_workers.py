@@ -22,7 +22,9 @@ from holdfast.cluster.agent import AgentSettings
 from holdfast.cluster.group import agent as module
 from holdfast.cluster.group.agent import _GroupAgent
 from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote
+from holdfast.cluster.group.notes import report_note
 from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import Report
 from holdfast.cluster.trust import Trust
 from holdfast.endpoint.workers.agent_link import AgentLink
 from holdfast.endpoint.workers.supervisor import STARTS, Supervisor
@@ -138,6 +140,24 @@ def test_a_coordinator_that_refuses_at_once_is_asked_at_intervals(
     finally:
         node.close()
     assert node.membership.is_look_due(node.now) and 9 <= len(asked) <= 12
+
+
+def test_the_configuration_of_a_node_with_another_secret_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digests depend on its secret: they would hide the true difference."""
+    node = Node(tmp_path, monkeypatch)
+    others = [GroupMember(name, name, f"http://{name}", 1.0, mark) for name, mark in (("b", ""), ("c", "another"))]
+    theirs = Report(tables={"queues": "theirs"})
+    notes = [report_note(one.node, one.since, theirs) for one in others]
+    monkeypatch.setattr(node.agent._shared, "changes", lambda: notes)
+    try:
+        node.membership.serves((), {}, {"queues": "ours"})
+        node.membership.looked(GroupPicture(tuple(others), is_stable=True), node.now, node.now)
+        node.agent._read_notes(node.now)
+        assert node.membership.view.differing == {"b": ("queues",)}
+    finally:
+        node.close()
 
 
 def test_refused_reports_are_logged_once_and_repeated_at_intervals(

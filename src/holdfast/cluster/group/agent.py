@@ -85,11 +85,12 @@ class _GroupAgent:
         """That of the log of a partition."""
         self._group = group_of(self._address)
         self._since = since = round(time.time(), 6)  # as the client id has it
-        self._client_id = client_id(settings.node, settings.url, since, settings.secret[:8])
+        self._mark = settings.secret[:8]
+        self._client_id = client_id(settings.node, settings.url, since, self._mark)
         self._login = KafkaLogin(self._address)
         """That of the members of the group."""
         self._membership = GroupMembership(
-            settings.node, settings.url, settings.partitions, settings.policy, since, settings.secret[:8]
+            settings.node, settings.url, settings.partitions, settings.policy, since, self._mark
         )
         self._supervisor = SupervisorLink(link, settings, report)
         self._is_told_to_end = False
@@ -436,7 +437,8 @@ class _GroupAgent:
                 for number in range(self._settings.partitions)
                 if are_moves_safe and self._notes.moved_to(number) == (node, self._since)
             ),
-            tables={one.node: report.tables for one, report in reports if one.node != node},
+            # A node with another secret is refused; until then, its digests differ whatever its configuration is.
+            tables={one.node: report.tables for one, report in reports if one.node != node and one.mark == self._mark},
             short=short,
             resigning=self._notes.resigning(membership.members),
             prepared=frozenset((one.node, p) for one, report in reports for p in report.prepared),
