@@ -31,7 +31,7 @@ from holdfast.cluster.operating.status import (
     status_of,
 )
 from holdfast.exceptions import ConfigurationError, StoreMissing, counted
-from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.address import KafkaAddress, read_topic_address
 from holdfast.store.kafka.login import KafkaAway
 from holdfast.store.kafka.topic import COMMAND_REMEDY, COMMAND_SECONDS, KafkaLog
 
@@ -92,7 +92,7 @@ def open_cluster(location: str) -> Iterator[_Seen]:
         StoreAway: Kafka does not answer.
         StoreFailed: It refuses a request.
     """
-    address = read_kafka_address(location)
+    address = read_topic_address(location)
     until = time.monotonic() + COMMAND_SECONDS
     name = group_of(address)
     log, shared, describer = KafkaLog(address, until), SharedTopic(address, name, until), GroupDescriber(location)
@@ -144,7 +144,7 @@ def described_group(describer: GroupDescriber, looks: int = _LOOKS, until: float
 def read_status(location: str) -> ClusterStatus:
     """Return the nodes and partitions of a cluster. Raises as :func:`open_cluster`."""
     with open_cluster(location) as seen:
-        return _status(seen, read_kafka_address(location))
+        return _status(seen, read_topic_address(location))
 
 
 def _status(seen: _Seen, address: KafkaAddress) -> ClusterStatus:
@@ -191,7 +191,7 @@ def drain_node(location: str, node: str) -> None:
         StoreFailed: Kafka does not confirm that.
     """
     with open_cluster(location) as seen:
-        require_another(_status(seen, read_kafka_address(location)), node)
+        require_another(_status(seen, read_topic_address(location)), node)
         since = seen.nodes()[node].since
         seen.shared.put(*drain_note(node, since))
         for partition in range(seen.log.partitions):
@@ -207,7 +207,7 @@ def resume_node(location: str, node: str) -> None:
         StoreFailed: Kafka does not confirm that.
     """
     with open_cluster(location) as seen:
-        require_node(_status(seen, read_kafka_address(location)), node)
+        require_node(_status(seen, read_topic_address(location)), node)
         seen.shared.put(*resume_note(node))
 
 
@@ -223,7 +223,7 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
         StoreFailed: Kafka does not confirm that for one of the partitions. Those before it were moved.
     """
     with open_cluster(location) as seen:
-        status = _status(seen, read_kafka_address(location))
+        status = _status(seen, read_topic_address(location))
         require_taking(status, node)
         require_partitions(status, partitions)
         _require_versions(seen)
@@ -256,7 +256,7 @@ def release_partitions(location: str, partitions: Collection[int]) -> tuple[int,
         StoreFailed: Kafka does not confirm that for one of the partitions. Those before it were released.
     """
     with open_cluster(location) as seen:
-        require_partitions(_status(seen, read_kafka_address(location)), partitions)
+        require_partitions(_status(seen, read_topic_address(location)), partitions)
         moved = tuple(one for one in sorted(set(partitions)) if seen.notes.moved_to(one) is not None)
         for partition in moved:
             seen.shared.put(*release_note(partition))

@@ -13,7 +13,7 @@ from holdfast.cluster.contents import check_contents
 from holdfast.cluster.group.inspection import open_cluster
 from holdfast.cluster.operating.verification import Verification, fallen
 from holdfast.exceptions import StoreFormatError
-from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.address import KafkaAddress, read_topic_address
 from holdfast.store.kafka.audit import LogAudit
 from holdfast.store.kafka.comparison import compare_cache
 from holdfast.store.kafka.login import KafkaAway
@@ -38,7 +38,7 @@ def verify_cluster(location: str, before: Verification | None = None, *, reads_a
     with open_cluster(location) as seen:
         count = seen.log.partitions
         owned = Counter(partition for one in seen.picture.members for partition in one.partitions)
-    address = read_kafka_address(location)
+    address = read_topic_address(location)
     problems = [f"Cluster partition {one} is assigned to {n} nodes." for one, n in owned.items() if n > 1]
     numbers: dict[str, int] = {}
     stores = records = bodies = caches = 0

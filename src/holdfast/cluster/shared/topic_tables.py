@@ -25,7 +25,7 @@ from holdfast.cluster.group.pictures import topic_of
 from holdfast.cluster.group.shared_topic import Change, SharedTopic
 from holdfast.cluster.shared.tables import Part, Row, TablesAway
 from holdfast.exceptions import StoreFailed, message_of
-from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.address import read_topic_address
 from holdfast.store.kafka.login import KafkaAway
 
 PATIENCE: Final = 2.0
@@ -242,5 +242,5 @@ def _encoded(row: Row | None) -> bytes | None:
 @cache
 def topic_tables(location: str, part: Part) -> TopicTables:
     """See :func:`holdfast.cluster.shared.tables.shared_tables`."""
-    address = read_kafka_address(location)
+    address = read_topic_address(location)
     return TopicTables(lambda: SharedTopic(address, topic_of(address, part)))

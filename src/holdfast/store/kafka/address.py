@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote
@@ -109,6 +109,16 @@ def read_kafka_address(location: str, partitions: int = PARTITIONS) -> KafkaAddr
         text,
         given.get("password_file", ""),
     )
+
+
+def read_topic_address(location: str) -> KafkaAddress:
+    """Return the topic that a URL names, for a reader on a machine that need not have a cache: it shows none.
+
+    Raises:
+        ConfigurationError: As for :func:`read_kafka_address`.
+    """
+    address = read_kafka_address(location)
+    return replace(address, shown=address.shown.partition("?")[0])
 
 
 def _options(query: str, text: str) -> dict[str, str]:
