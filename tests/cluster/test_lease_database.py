@@ -36,7 +36,7 @@ from holdfast.cluster.rows import (
 from holdfast.cluster.tables import CLAIM_LOCK
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import Worker
-from holdfast.exceptions import ConfigurationError, StoreFailed, StoreMissing
+from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreMissing
 from holdfast.store import open_store
 from holdfast.store.address import read_address, with_password_file
 from holdfast.store.sql.dialects import is_refusal, postgresql_remedy
@@ -582,6 +582,39 @@ def test_two_clusters_that_are_founded_together_share_no_space(server: PostgreSQ
 def test_a_url_of_another_database_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is not the URL of a PostgreSQL database"):
         LeaseDatabase("mysql://u@host/db", "a", "http://a/", PARTITIONS, LeasePolicy())
+
+
+@pytest.mark.parametrize("content", ["", "\n", None])
+def test_a_process_that_starts_without_the_password_waits_for_it(
+    server: PostgreSQL, tmp_path: Path, content: str | None
+) -> None:
+    """A secret may be mounted, or a file written again, while it starts."""
+    server.sql(f"CREATE SCHEMA IF NOT EXISTS late AUTHORIZATION {GUARDED}")
+    server.sql(f"ALTER ROLE {GUARDED} SET search_path TO late")
+    file = tmp_path / "password"
+    location = with_password_file(server.url("late", user=GUARDED), str(file)) + "&patience=7"
+    if content is not None:
+        file.write_text(content)
+    session = LeaseDatabase(location, "a", "http://a/", PARTITIONS, LeasePolicy(120.0))
+    try:
+        with pytest.raises(NoAnswer, match="is empty or cannot be read") as caught:
+            session.run(Enter())
+        assert caught.value.remedy.startswith("Write the password into it")
+        with pytest.raises(StoreAway, match="is empty or cannot be read") as away:
+            open_store(location)
+        assert (away.value.patience, away.value.remedy) == (7, caught.value.remedy)
+        file.write_text("wrong")
+        with pytest.raises(ClusterRefused):
+            session.run(Enter())
+        with pytest.raises(StoreFailed, match="password") as failed:
+            open_store(location)
+        assert not isinstance(failed.value, StoreAway)
+        file.write_text(PASSWORD)
+        session.run(Enter())
+        open_store(location).close()
+    finally:
+        session.close()
+        server.sql(f"ALTER ROLE {GUARDED} RESET ALL")
 
 
 def test_a_node_reads_a_replaced_password_from_its_file(server: PostgreSQL, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from holdfast.cluster.rows import (
 from holdfast.cluster.server_warnings import read_warnings, shut, why_silent
 from holdfast.cluster.trust import wall_offset
 from holdfast.exceptions import ConfigurationError, clause
-from holdfast.store.address import read_address
+from holdfast.store.address import lacking_password, read_address
 from holdfast.store.sql.dialects import (
     ENCODING_REMEDY,
     LOCK_KEY,
@@ -53,6 +53,7 @@ from holdfast.store.sql.dialects import (
     READ_ONLY_REMEDY,
     is_refusal,
     postgresql_remedy,
+    refuses_login,
 )
 from holdfast.store.sql.postgresql_batch import is_unconfirmed
 
@@ -109,7 +110,7 @@ class LeaseDatabase:
         is_restored: bool = False,
     ) -> None:
         address = read_address(location)
-        self.place = address.shown
+        self.place, self._password_file = address.shown, address.password_file
         self._space = address.space
         self._values: dict[str, Any] = {
             "space": address.space,
@@ -186,10 +187,7 @@ class LeaseDatabase:
     def _explaining(self) -> Iterator[None]:
         try:
             yield
-        except NoAnswer:
-            self.close()
-            raise
-        except ClusterRefused:
+        except (NoAnswer, ClusterRefused):
             self.close()
             raise
         except psycopg.Error as error:
@@ -201,6 +199,9 @@ class LeaseDatabase:
                 raise NoAnswer(found[:1].lower() + found[1:] or "the database did not answer in time") from error
             if self._memory.cluster and isinstance(error, _MISSING):
                 raise self._missing() from error
+            trouble = lacking_password(self._password_file) if refuses_login(error.sqlstate or "", said) else None
+            if trouble is not None:  # the password may come later
+                raise NoAnswer(trouble.what, trouble.remedy) from error
             remedy = postgresql_remedy(error.sqlstate or "", said)
             if _is_final(error, said, was_connected or self._was_connected):
                 raise ClusterRefused(

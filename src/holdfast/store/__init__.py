@@ -111,7 +111,7 @@ def check_client(location: str) -> None:
         from holdfast.store.kafka.topic import KafkaLog
     except ImportError as error:
         raise _no_kafka(location, error) from error
-    KafkaLog(replace(read_kafka_address(location), servers="")).close()
+    KafkaLog(replace(read_kafka_address(location), servers="")).check()
 
 
 def _open_sql(location: str, *, read_only: bool) -> Store:

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.outages import Trouble
 from holdfast.settings import brief_value, suggestion
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
@@ -89,6 +90,17 @@ def password_in(file: str) -> str | None:
         return Path(file).read_text("utf-8-sig").strip("\r\n") if file else None
     except (OSError, ValueError):
         return None
+
+
+def no_password(file: str) -> Trouble:
+    """Return the trouble of a file without a password."""
+    what = f"the file with the password, {file}, is empty or cannot be read"
+    return Trouble(what, "Write the password into it, and let the user of Holdfast read it.")
+
+
+def lacking_password(file: str) -> Trouble | None:
+    """Return the trouble of a file if it has no password now; None if it has one, or the name is empty."""
+    return no_password(file) if file and not password_in(file) else None
 
 
 _TLS_FILES = frozenset(["sslcert", "sslkey", "sslrootcert", "sslcrl", "ssl_ca", "ssl_cert", "ssl_key"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import StoreAway
+from holdfast.store import open_store
 from holdfast.store.kafka import login as room
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.login import KafkaAway, KafkaLogin
@@ -88,10 +90,28 @@ def test_the_file_is_read_once_a_second(address: KafkaAddress, tmp_path: Path) -
     assert client.passwords == []
 
 
-def test_a_missing_password_is_a_mistake_of_the_configuration(address: KafkaAddress, tmp_path: Path) -> None:
-    (tmp_path / "password").write_text("\n")
-    with pytest.raises(ConfigurationError, match="is empty or cannot be read"):
-        KafkaLog(address)
+@pytest.mark.parametrize("content", ["", "\n", None])
+def test_a_missing_password_is_waited_for(address: KafkaAddress, tmp_path: Path, content: str | None) -> None:
+    """A secret may be mounted, or a file written again, while a process starts."""
+    (tmp_path / "password").unlink()
+    if content is not None:
+        (tmp_path / "password").write_text(content)
+    log = KafkaLog(address)
+    log.check()
+    for call in (partial(log.open, creates=False), log.bounds):
+        with pytest.raises(KafkaAway, match="is empty or cannot be read") as caught:
+            call()
+        assert "Write the password into it" in caught.value.remedy
+    (tmp_path / "password").write_text("Second")
+    assert log._settings()["sasl.password"] == "Second"
+
+
+def test_a_store_without_its_password_is_away(address: KafkaAddress, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("")
+    location = f"kafka://me@a:1/orders?cache={tmp_path / 'cache'}&patience=7&password_file={tmp_path / 'password'}"
+    with pytest.raises(StoreAway, match="is empty or cannot be read") as caught:
+        open_store(location)
+    assert caught.value.patience == 7
 
 
 def test_without_a_file_the_password_of_the_url_stays() -> None:
@@ -134,7 +154,7 @@ def test_the_reason_of_a_refusal_is_bounded(address: KafkaAddress, text: str) ->
 
 def test_all_clients_of_a_log_follow_the_file(address: KafkaAddress, tmp_path: Path, at_once: None) -> None:
     log, clients = KafkaLog(address), [Client(), Client(), Client()]
-    log._admin, log._producer, log._consumer = clients  # type: ignore[assignment]
+    log._client, log._producer, log._consumer = clients  # type: ignore[assignment]
     (tmp_path / "password").write_text("Second")
     with log._asking():
         pass

@@ -13,11 +13,11 @@ from crew import wait_until
 from holdfast.core.records import Batch, Record
 from holdfast.exceptions import StoreFailed
 from holdfast.store.kafka import store as store_module
-from holdfast.store.kafka import topic
+from holdfast.store.kafka.requirements import PERMISSIONS
 from holdfast.store.kafka.store import KafkaStore
 from holdfast.store.kafka.topic import KafkaLog
 
-REFUSALS = sorted(topic._PERMISSIONS)
+REFUSALS = sorted(PERMISSIONS)
 
 
 class Partition:

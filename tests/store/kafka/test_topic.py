@@ -271,7 +271,7 @@ def test_what_passes_while_a_log_opens_is_waited_for(
 ) -> None:
     log = KafkaLog(read_kafka_address(kafka_nodes(1).new_url(tmp_path / "cache")))
     try:
-        admin = log._admin = OnceElsewhere(log._admin, code)
+        admin = log._client = OnceElsewhere(log._admin, code)
         log.open(creates=True)
         reader = log._consumer = OnceElsewhere(log._reader(), code)  # type: ignore[assignment]
         assert log.bounds() == (0, 0)

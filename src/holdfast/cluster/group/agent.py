@@ -176,6 +176,7 @@ class _GroupAgent:
         try:
             while True:
                 try:
+                    self._login.settings()  # which waits for the password of the members
                     log.open(creates=True)
                     self._shared.open(creates=True)
                     for one in others:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.store.address import no_password
 from holdfast.store.kafka.address import KafkaAddress
 
 _LOOK_SECONDS: Final = 1.0
@@ -90,7 +90,7 @@ class KafkaLogin:
             hear: Called with errors of connections, after :meth:`hear`.
 
         Raises:
-            ConfigurationError: The file of the password is empty or unreadable, and was not read before.
+            KafkaAway: The file of the password is empty or unreadable, and was not read before: it may come later.
         """
 
         def heard(error: KafkaError) -> None:
@@ -117,10 +117,8 @@ class KafkaLogin:
             return {}
         password = self._address.password() or self._password
         if password is None:
-            raise ConfigurationError(
-                f"The file with the password for {self._address.shown} is empty or cannot be read.",
-                remedy="Write the password into it, and let the user of Holdfast read it.",
-            )
+            trouble = no_password(self._address.password_file)
+            raise KafkaAway(trouble.what, trouble.remedy)
         self._password = self._password or password
         return {"sasl.password": password}
 

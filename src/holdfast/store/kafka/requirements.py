@@ -1,9 +1,12 @@
-"""What a topic must be so that confirmed records are durable and the log is complete. Decides; asks no Kafka."""
+"""What a topic must be so that confirmed records are durable and the log is complete, and what its user must be
+permitted. Decides; asks no Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+
+from confluent_kafka import KafkaError
 
 from holdfast.exceptions import ConfigurationError, clause, counted
 from holdfast.store.kafka.address import KafkaAddress
@@ -14,6 +17,17 @@ FEWEST_RECORD_BYTES: Final = 64 << 10
 """Maximum bytes of a record that a topic must allow at least."""
 BATCH_BYTES: Final = 256
 """Bytes that Kafka adds to a record: never more."""
+
+PERMISSIONS: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Permit the user Read, Write, Describe, DescribeConfigs and Delete for the "
+    "topic {0}, and Create if it does not exist.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Permit the user Describe for the group {1}, and Read if the topic "
+    "belongs to a cluster of brokers.",
+    # Also the answer to a writer that may write to no topic (KIP-679).
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Permit the user Write for the topic {0}. If the topic does not exist, "
+    "permit Create for the cluster, or create the topic.",
+}
+"""What to permit the user of a topic, {0}, and of a group, {1}, because of an error."""
 
 _ALWAYS: Final = {
     "cleanup.policy": "delete",

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreFormatError, StoreMissing, counted
 from holdfast.store.kafka.address import KafkaAddress
 from holdfast.store.kafka.login import KafkaAway, KafkaLogin, Refusal
-from holdfast.store.kafka.requirements import RECORD_BYTES, require_safe, settings_of
+from holdfast.store.kafka.requirements import PERMISSIONS, RECORD_BYTES, require_safe, settings_of
 
 T = TypeVar("T")
 
@@ -48,15 +48,6 @@ _FETCHED: Final = 500
 _FIRST_SECONDS: Final = 1.0
 """Seconds after which an opening looks why there is no answer yet."""
 REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
-_PERMISSIONS: Final = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Permit the user Read, Write, Describe, DescribeConfigs and Delete for the "
-    "topic {0}, and Create if it does not exist.",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "Permit the user Describe for the group {1}, and Read if the topic "
-    "belongs to a cluster of brokers.",
-    # Also the answer to a writer that may write to no topic (KIP-679).
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Permit the user Write for the topic {0}. If the topic does not exist, "
-    "permit Create for the cluster, or create the topic.",
-}
 _UNWRITTEN: Final = "Check the settings of the topic {0}, then start again. Acknowledged messages are stored."
 COMMAND_SECONDS: Final = 8.0
 """Seconds that a command waits for all answers of Kafka together."""
@@ -161,7 +152,19 @@ class KafkaLog:
         self._position = -1
         self._ahead: deque[tuple[int, bytes | None]] = deque()
         self._trimming: list[Any] = []
-        self._admin = self._new_admin()
+        self._client: AdminClient | None = None
+
+    @property
+    def _admin(self) -> AdminClient:
+        """The client for questions, made for the first one: without a password, the owner waits there."""
+        if self._client is None:
+            self._client = self._new_admin()
+        return self._client
+
+    def check(self) -> None:
+        """Raise a ConfigurationError if Kafka's client does not accept the options of the URL."""
+        with contextlib.suppress(KafkaAway):
+            self._new_admin()
 
     def _new_admin(self) -> AdminClient:
         try:
@@ -198,13 +201,13 @@ class KafkaLog:
 
     def _permission(self, error: KafkaError | None) -> str:
         """Return what to permit the user because of an error; "": it is about something else."""
-        needed = _PERMISSIONS.get(error.code(), "") if error is not None else ""
+        needed = PERMISSIONS.get(error.code(), "") if error is not None else ""
         return needed.format(self._address.topic, self._group)
 
     def follow_password(self) -> None:
         """Use a new password in its file for the next connections. Any thread may call it."""
         with self._clients:
-            self._login.renew(self._admin, self._producer, self._consumer)
+            self._login.renew(self._client, self._producer, self._consumer)
 
     @property
     def _wait(self) -> float:
@@ -234,7 +237,7 @@ class KafkaLog:
                 configs = self._configs()
         except KafkaAway:
             # A client that has lost its first connection may never open another one, although Kafka is back.
-            self._admin = self._new_admin()
+            self._client = None
             raise
         address = self._address
         self.partitions = len(found.partitions)

@@ -37,7 +37,7 @@ from holdfast.exceptions import (
     clause,
 )
 from holdfast.outages import Trouble
-from holdfast.store.address import read_address
+from holdfast.store.address import lacking_password, read_address
 from holdfast.store.base import Reads
 from holdfast.store.content import Content
 from holdfast.store.plan import BATCH_REMEDY, Where
@@ -538,7 +538,11 @@ class SQLStore(Reads):
         except (SQLAlchemyError, self._raised) as found:
             error = found if isinstance(found, SQLAlchemyError) else self._wrapped(found)
             failed = self._failed(error, f"could not be {what}")
-            if self._dialect.is_passing(error):
+            file = self._address.password_file
+            trouble = lacking_password(file) if self._dialect.refuses_login(error) else None
+            if trouble is not None:  # the password may come later
+                failed = StoreFailed(f"The store at {self.place} waits: {trouble.what}.", remedy=trouble.remedy)
+            if trouble is not None or self._dialect.is_passing(error):
                 failed = StoreAway(failed.message, remedy=failed.remedy, patience=self._address.patience)
             raise failed from found
 
