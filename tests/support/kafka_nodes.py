@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -80,6 +85,35 @@ listener.name.secure.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
 """
 USER, PASSWORD = "holdfast", "s3cret/@ word"
+STORE = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "DELETE", "CREATE")
+SHARED = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE")
+"""What docs/how-to/kafka-store.md says that the user needs for the topic of a store, and for those of a cluster."""
+
+
+def permit(servers: str, topic: str, *, without: str = "") -> None:
+    """Let the user do what the documentation says, and no more."""
+    topics = {
+        topic: STORE,
+        **dict.fromkeys([f"{topic}-{name}" for name in ("nodes", "identifiers", "security")], SHARED),
+    }
+    wanted = [("TOPIC", name, operation) for name, operations in topics.items() for operation in operations]
+    wanted += [("GROUP", f"{topic}-nodes", operation) for operation in ("READ", "DESCRIBE")]
+    bindings = [
+        AclBinding(
+            ResourceType[kind],
+            name,
+            ResourcePatternType.LITERAL,
+            f"User:{USER}",
+            "*",
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        for kind, name, operation in wanted
+        if f"{kind} {operation}" not in without.split(", ")
+    ]
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.create_acls(bindings).values():
+        done.result(60)
 
 
 def certificate_of(authority: Any) -> bytes:

@@ -15,6 +15,7 @@ from broker_cluster import Brokers
 from crew import PATIENCE
 
 import holdfast
+from holdfast.store.kafka.address import read_kafka_address
 
 kafka_nodes_of = pytest.importorskip("kafka_nodes", reason="confluent-kafka is not installed")
 maven_build = pytest.importorskip("maven_build")
@@ -45,7 +46,9 @@ def cluster(kafka: Any, tmp_path: Path) -> Iterator[Brokers]:
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
     }
-    place = kafka.new_url(tmp_path / "NODE", partitions=2).replace(kafka.servers, f"holdfast@{kafka.secure}")
+    place = kafka.new_url(tmp_path / "NODE", partitions=2)
+    kafka_nodes_of.permit(kafka.servers, read_kafka_address(place).topic)
+    place = place.replace(kafka.servers, f"holdfast@{kafka.secure}")
     place += "".join(f"&{name}={value}" for name, value in options.items())
     made = Brokers(tmp_path, place, more="[queues.orders]\n", partitions=2)
     # The group gets another coordinator at a restart, which takes seconds on a busy machine.

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 from broker_cluster import Brokers
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -38,35 +37,6 @@ trustme = pytest.importorskip("trustme")
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 RIGHT: dict[str, Any] = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
 Url = Callable[..., str]
-STORE = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "DELETE", "CREATE")
-SHARED = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE")
-"""What docs/how-to/kafka-store.md says that the user needs for the topic of a store, and for those of a cluster."""
-
-
-def permit(servers: str, topic: str, *, without: str = "") -> None:
-    """Let the user do what the documentation says, and no more."""
-    topics = {
-        topic: STORE,
-        **dict.fromkeys([f"{topic}-{name}" for name in ("nodes", "identifiers", "security")], SHARED),
-    }
-    wanted = [("TOPIC", name, operation) for name, operations in topics.items() for operation in operations]
-    wanted += [("GROUP", f"{topic}-nodes", operation) for operation in ("READ", "DESCRIBE")]
-    bindings = [
-        AclBinding(
-            ResourceType[kind],
-            name,
-            ResourcePatternType.LITERAL,
-            f"User:{kafka_nodes_of.USER}",
-            "*",
-            AclOperation[operation],
-            AclPermissionType.ALLOW,
-        )
-        for kind, name, operation in wanted
-        if f"{kind} {operation}" not in without.split(", ")
-    ]
-    admin = AdminClient({"bootstrap.servers": servers})
-    for done in admin.create_acls(bindings).values():
-        done.result(60)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +64,7 @@ def url(nodes: Any, tmp_path: Path) -> Url:
     ) -> str:
         query = {"ssl.ca.location": nodes.directory / ca, **RIGHT, **options}
         base = nodes.new_url(tmp_path / "cache")
-        permit(nodes.servers, read_kafka_address(base).topic, without=without)
+        kafka_nodes_of.permit(nodes.servers, read_kafka_address(base).topic, without=without)
         base = base.replace(nodes.servers, servers or nodes.secure)
         login = f"{kafka_nodes_of.USER}:{quote(password, safe='')}@"
         return base.replace("://", f"://{login}") + "".join(f"&{name}={value}" for name, value in query.items())
@@ -183,7 +153,7 @@ def test_a_running_store_waits_until_its_user_may_write_again(url: Url, nodes: A
             assert store.trouble is not None and f"for the topic {topic}" in store.trouble.remedy
             committing.join(4)
             assert committing.is_alive()
-            permit(nodes.servers, topic)
+            kafka_nodes_of.permit(nodes.servers, topic)
             committing.join(120)
             assert (committing.is_alive(), store.trouble) == (False, None)
         assert [offset for offset, _ in store.read("q", 0, 0, 9)] == [0, 1]
@@ -201,7 +171,7 @@ def test_a_small_topic_names_the_permission_to_write_that_its_user_lost(url: Url
         with pytest.raises(StoreFailed, match="authorization failed") as caught:
             shared.put("a", b"2")
         assert f"for the topic {address.topic}-nodes" in caught.value.remedy
-        permit(nodes.servers, address.topic)
+        kafka_nodes_of.permit(nodes.servers, address.topic)
         wait_until(lambda: written(shared))
     finally:
         shared.close()
