@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_a_running_store_waits_until_its_user_may_write_again(url: Url, nodes: A
     place = url(patience=1)
     topic = read_kafka_address(place).topic
     store = open_store(place)
-    store.outlasts = True
+    store.retry_for(math.inf)
     try:
         for number in range(2):
             forbid_writing(nodes.servers)

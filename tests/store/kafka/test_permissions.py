@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -114,7 +115,7 @@ def waiting(store: KafkaStore, partition: Partition, refusal: int, *, refuses_re
 def test_a_running_store_waits_for_a_permission_and_stores_the_batch_once(
     store: KafkaStore, partition: Partition, refusal: int, refuses_reads: bool
 ) -> None:
-    store.outlasts = True
+    store.retry_for(math.inf)
     committing = waiting(store, partition, refusal, refuses_reads=refuses_reads)
     partition.refusal = None
     committing.join(60)
@@ -127,7 +128,7 @@ def test_a_running_store_waits_for_a_permission_and_stores_the_batch_once(
 def test_a_store_that_waits_for_a_permission_can_be_closed(
     store: KafkaStore, partition: Partition, refuses_reads: bool
 ) -> None:
-    store.outlasts = True
+    store.retry_for(math.inf)
     committing = waiting(store, partition, KafkaError.TOPIC_AUTHORIZATION_FAILED, refuses_reads=refuses_reads)
     store.close()
     committing.join(60)
@@ -135,7 +136,7 @@ def test_a_store_that_waits_for_a_permission_can_be_closed(
 
 
 @pytest.mark.parametrize(
-    ("refusal", "outlasts"),
+    ("refusal", "is_served"),
     [
         *((refusal, False) for refusal in REFUSALS),
         (KafkaError.MSG_SIZE_TOO_LARGE, True),
@@ -143,9 +144,11 @@ def test_a_store_that_waits_for_a_permission_can_be_closed(
     ],
 )
 def test_another_refusal_ends_a_store_and_so_does_each_one_while_it_is_not_served(
-    store: KafkaStore, partition: Partition, refusal: int, outlasts: bool
+    store: KafkaStore, partition: Partition, refusal: int, is_served: bool
 ) -> None:
-    store.outlasts, partition.refusal = outlasts, refusal
+    partition.refusal = refusal
+    if is_served:
+        store.retry_for(math.inf)
     with pytest.raises(StoreFailed) as caught:
         store.commit(batch(0))
     assert KafkaError(refusal).str() in caught.value.message

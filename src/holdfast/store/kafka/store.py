@@ -360,7 +360,9 @@ class KafkaStore(RocksDBStore):
 
     def _outlast(self, refused: Exception) -> None:
         """Wait for a permission that the user of a running store has lost; raise any other refusal of Kafka."""
-        if not (self.outlasts and isinstance(refused, NotPermitted)) or self._closing.is_set():
+        # The patience of the URL is for a Kafka that is away, not for a refusal.
+        may_retry = self._may_retry(until=0.0) and not self._closing.is_set()
+        if not (may_retry and isinstance(refused, NotPermitted)):
             raise refused
         self._tell("log", Trouble(refused.message, refused.remedy))
         self._closing.wait(_PERMISSION_PAUSE)
