@@ -17,7 +17,7 @@ import holdfast
 from holdfast import Destination, DestinationHTTP
 from holdfast.broker.broker import Broker
 from holdfast.broker.forwarders import forwarder_key
-from holdfast.core.steering import PAUSED, UNCONFIGURED
+from holdfast.core.steering import PAUSED, UNCONFIGURED, NotSteered, Steering
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.exceptions import ConfigurationError
@@ -108,10 +108,13 @@ async def test_forwarders_come_pause_go_on_and_go(start: Start, tmp_path: Path) 
             write(BASE)
             assert broker.reload() == ["forwarders.next"]
             assert outbox.lifecycle.suspended == UNCONFIGURED
+            Steering(broker.destination.running.engine.protocol).check_deletable(outbox)
             await send(source, "<n>3</n>")
             write(BASE + forwarder)
             broker.reload()
             await until(lambda: len(got) == 3)
+            with pytest.raises(NotSteered, match="in the configuration"):
+                Steering(broker.destination.running.engine.protocol).check_deletable(outbox)
         assert got == [b"<n>1</n>", b"<n>2</n>", b"<n>3</n>"]
     finally:
         await service.close(0.5)

@@ -148,6 +148,12 @@ async def test_the_requester_is_told_when_an_operator_gives_its_request_up(
         name = one["message"]
         if how == "forwarder.deleted":
             status, answer = await admin.ask("/forwarders/next", "DELETE")
+            assert status == 409, "the next reload would begin it again"
+            assert "in the configuration" in answer["error"]
+            assert "reset" in answer["remedy"]
+            await broker.service.close(0.5)
+            broker = await run_broker(**told | {"forwarders": ()})
+            status, answer = await client(session, broker).ask("/forwarders/next", "DELETE")
             assert (status, answer["waiting"]) == (200, 1)
         elif how == "discarded":
             assert (await admin.ask(f"/outbox/{quote(name, safe='')}/discard", "POST"))[0] == 200

@@ -134,7 +134,10 @@ class Forwarders:
         steering = Steering(destination.engine.protocol)
         for key, outbox in destination.engine.protocol.outbound.outboxes.items():
             name = forwarder_of(key)
-            if name is not None and name not in self.configs and not outbox.lifecycle.is_held_back:
+            if name is None or name in self.configs:
+                continue
+            outbox.is_configured = False
+            if not outbox.lifecycle.is_held_back:
                 steering.suspend(outbox, UNCONFIGURED)
                 log.warning(
                     "forwarder.not_configured",
@@ -155,6 +158,7 @@ class Forwarders:
             policy=config.policy,
             address=MC_ANONYMOUS if config.poll else config.address or "",
         )
+        outbox.is_configured = True
         if outbox.to != config.to:
             protocol.outbound.registry.redirect(outbox, config.to)
         self._pause(Steering(protocol), config, outbox, destination.engine.clock())

@@ -247,8 +247,8 @@ class Steering:
         """Check that the operator may delete an outbox.
 
         Raises:
-            NotSteered: the outbox is sending, so the operator must suspend it first; or it has its own queue; or it
-                answers requests.
+            NotSteered: the outbox is sending, so the operator must suspend it first; or the configuration has its
+                forwarder; or it has its own queue; or it answers requests.
         """
         self._check_ours(outbox)
         if outbox.records.queue.description.kind == OUTBOX:
@@ -256,11 +256,15 @@ class Steering:
                 f"{outbox.key!r} has its own queue, which an application fills",
                 remedy="To discard messages: holdfast outbox discard.",
             )
-        if outbox.lifecycle.suspended is None and not outbox.lifecycle.stopped:
+        if outbox.is_configured:
             raise NotSteered(
-                f"{outbox.key!r} is sending",
-                remedy="Suspend it with holdfast forwarders suspend, and remove it from the configuration.",
+                f"{outbox.key!r} belongs to a forwarder in the configuration, which would begin again with the first "
+                "message of its queue",
+                remedy="Remove it from the configuration and reload that. To discard its messages only: "
+                "holdfast forwarders reset.",
             )
+        if outbox.lifecycle.suspended is None and not outbox.lifecycle.stopped:
+            raise NotSteered(f"{outbox.key!r} is sending", remedy="Suspend it with holdfast forwarders suspend.")
 
     @staticmethod
     def _check_ours(outbox: Outbox) -> None:

@@ -204,7 +204,7 @@ def replay(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_j
 @yes_option
 @steer_options
 def delete(name: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
-    """Delete a suspended forwarder, such as one that you removed from the configuration.
+    """Delete a forwarder that you removed from the configuration.
 
     \b
     holdfast forwarders delete --admin http://127.0.0.1:8081 partner
@@ -215,7 +215,8 @@ def delete(name: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """
     path = f"forwarders/{quoted(name)}"
     waiting = sum(one["waiting"] for one in admin.ask(path).get("forwarders", []))
-    confirm(f"{name} would be deleted, and would not send its {counted(waiting, 'unacknowledged message')}.", yes)
+    unsent = counted(waiting, "unacknowledged message")
+    confirm(f"{name} would be deleted if the configuration no longer has it, and would not send its {unsent}.", yes)
     answer = admin.ask(path, "DELETE")
     waiting = int(answer["waiting"])
     tell(answer, f"{name} is deleted; {counted(waiting, 'message was', 'messages were')} not acknowledged.", as_json)

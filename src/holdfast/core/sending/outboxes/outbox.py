@@ -64,6 +64,8 @@ class Outbox:
         self.lifecycle = OutboxLifecycle(key)
         self.forwarding = None if queue.description.kind == OUTBOX else ForwardingPolicy()
         """Policy of a forwarder, by which it discards messages automatically; None: only the owner discards them."""
+        self.is_configured = False
+        """Whether it belongs to a forwarder of the configuration, which begins a deleted outbox again."""
         self.is_for_replies = queue.name == replies_queue(key)
         """Whether it carries the replies to a Sequence: no caller of this side waits for its end."""
         self.answers: str | None = None

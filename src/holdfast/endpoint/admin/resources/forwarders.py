@@ -158,7 +158,7 @@ class ForwarderRoutes:
 
     @route("DELETE", "forwarders/{name}", ForwarderDeleted, errors=(404, 409))
     async def _delete(self, asked: Asked, name: str) -> object:
-        """Delete a suspended forwarder with its unsent messages."""
+        """Delete a forwarder that is not in the configuration, with its unsent messages."""
         found = self._find(name)
         engine = self._app.engine
         waiting = 0
