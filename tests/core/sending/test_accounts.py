@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sending import NEW, OLD, Sending
 
 from holdfast.core.events import Stopped, Transmit
 from holdfast.core.faults import LOCKS_ACCOUNT, REFUSES_ACCOUNT
-from holdfast.core.messages import CreateSequence, Envelope, Fault
+from holdfast.core.messages import CloseSequenceResponse, CreateSequence, Envelope, Fault
 from holdfast.core.sending.accounts import FIRST_ALONE
+from holdfast.core.versions import Versions
 from tests.core.sending.test_circuit import Fleet
 
 
@@ -142,3 +144,69 @@ def test_an_outbox_that_is_closed_lets_the_next_one_try() -> None:
     shop.protocol.outbound.registry.close(outbox.key, shop.now)
     shop.run(FIRST_ALONE / 2)
     assert len(shop.received) == 1
+
+
+# --- every request of a source ----------------------------------------------------------------------------------------
+
+HOUR = 3600.0
+
+
+def opened(versions: Versions, *, wants_end: bool = False, is_acknowledged: bool = True) -> tuple[Sending, Transmit]:
+    """A Sequence with one message, and what it sends next."""
+    sending = Sending()
+    sending.choices = [(versions, False)]
+    outbox, (message,) = sending.opened("a", "1")
+    if not is_acknowledged:
+        return sending, message
+    sending.acknowledge(message, (1, 1))
+    if wants_end:
+        outbox.want_end(sending.now)
+    (sent,) = sending.take() if wants_end else sending.wait(HOUR)[:1]
+    return sending, sent
+
+
+def create() -> tuple[Sending, Transmit]:
+    sending = Sending()
+    sending.choices = [(NEW, False), (OLD, False)]
+    return sending, sending.creating()[1]
+
+
+def terminate() -> tuple[Sending, Transmit]:
+    sending, close = opened(NEW, wants_end=True)
+    sending.answer(close, control=CloseSequenceResponse("urn:s:a"))
+    (sent,) = sending.take()
+    return sending, sent
+
+
+def terminate_old() -> tuple[Sending, Transmit]:
+    sending, last = opened(OLD, wants_end=True)
+    sending.acknowledge(last, (1, 2))
+    (sent,) = sending.take()
+    return sending, sent
+
+
+REQUESTS = {
+    "CreateSequence": create,
+    "message": lambda: opened(NEW, is_acknowledged=False),
+    "AckRequested": lambda: opened(NEW),
+    "LastMessage": lambda: opened(OLD, wants_end=True),
+    "CloseSequence": lambda: opened(NEW, wants_end=True),
+    "TerminateSequence": terminate,
+    "TerminateSequence of 1.0": terminate_old,
+}
+
+
+@pytest.mark.parametrize("code", sorted(LOCKS_ACCOUNT))
+@pytest.mark.parametrize("blames_sender", [True, False])
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_refused_credentials_are_sent_with_no_further_request(request_: str, blames_sender: bool, code: str) -> None:
+    sending, sent = REQUESTS[request_]()
+    sending.refuse(sent, code, is_rm=False, sender=blames_sender)
+    assert sending.wait(HOUR) == []
+    outbox = sending.protocol.outbound.outboxes["a"]
+    # Any answer to the one-way TerminateSequence of 1.0 ends the Sequence.
+    assert outbox.source is None if request_ == "TerminateSequence of 1.0" else outbox.lifecycle.stopped == code
+    if outbox.lifecycle.stopped:
+        outbox.resume(sending.choices, sending.now)
+        again = (sending.take() or sending.wait(HOUR))[0]
+        assert type(again.envelope.control) is type(sent.envelope.control)

@@ -9,6 +9,7 @@ from holdfast.core.faults import (
     ENDS_FOR_SOURCE,
     INVALID_ACKNOWLEDGEMENT,
     MESSAGE_NUMBER_ROLLOVER,
+    REFUSES_ACCOUNT,
     SEQUENCE_CLOSED,
 )
 from holdfast.core.messages import Fault
@@ -78,4 +79,6 @@ def event_of(fault: Fault, number: int, can: Capabilities) -> SourceEvent:
         if fault.code == CREATE_SEQUENCE_REFUSED and not number:
             return SourceEvent.CREATE_SEQUENCE_REFUSED
     # A Sender fault blames the message, so the same message would fail again; any other may be gone next time.
-    return SourceEvent.MESSAGE_FAULT if fault.sender and number else SourceEvent.OTHER_FAULT
+    # SOAP 1.1 has no Sender in a code of WS-Security.
+    is_final = fault.sender or fault.code in REFUSES_ACCOUNT
+    return SourceEvent.MESSAGE_FAULT if is_final and number else SourceEvent.OTHER_FAULT

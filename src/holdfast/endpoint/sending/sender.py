@@ -10,8 +10,16 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 
 from holdfast.core.events import Transmit
-from holdfast.core.faults import HTTP_REFUSES_CREDENTIALS
-from holdfast.core.messages import CreateSequence, Envelope, Fault, MakeConnection, TerminateSequence, is_polled
+from holdfast.core.faults import HTTP_REFUSES_CREDENTIALS, LOCKS_ACCOUNT
+from holdfast.core.messages import (
+    CloseSequence,
+    CreateSequence,
+    Envelope,
+    Fault,
+    MakeConnection,
+    TerminateSequence,
+    is_polled,
+)
 from holdfast.core.origin import Origin, without_secrets
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.engine.engine import Engine
@@ -483,6 +491,7 @@ class Sender:
         # A message whose credentials are refused would be refused again, until its account is locked.
         asks = sent.envelope.control is None or isinstance(sent.envelope.control, MakeConnection)
         is_refused = (bool(sent.number) or asks) and code in HTTP_REFUSES_CREDENTIALS
+        is_refused |= isinstance(sent.envelope.control, CloseSequence | TerminateSequence) and code in LOCKS_ACCOUNT
         if is_refused or (is_creation and response.status not in RETRYABLE_STATUS):
             if code in HTTP_REFUSES_CREDENTIALS and self.ways.get(sent.to, self._usual).has_credentials:
                 reason = f"{reason} {TO_CREDENTIALS}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from holdfast.core.events import Incident, Unanswered
 from holdfast.core.faults import (
     INVALID_ACKNOWLEDGEMENT,
+    LOCKS_ACCOUNT,
     MESSAGE_NUMBER_ROLLOVER,
     REFUSES_ACCOUNT,
     SEQUENCE_CLOSED,
@@ -26,6 +27,7 @@ from holdfast.core.sending.reasons import NOT_ACCEPTED, Why, event_of
 from holdfast.core.states.outbound import DoubtAction, DoubtEvent, SourceAction, SourceEvent, SourceState
 
 _ENDING_FAULTS = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
+_OPENED = frozenset({*SourceState} - {SourceState.NONE, SourceState.CREATING})
 _REFUSALS = (SourceEvent.MESSAGE_FAULT, SourceEvent.OTHER_FAULT)
 """Events of a fault about a forwarded message that do not concern its Sequence."""
 
@@ -144,6 +146,10 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
     event = _event_of(outbox, source, fault, number)
     source.last_fault = fault.code
     source.life.heard(now)
+    if (not number or number == source.numbers.last) and _stops(outbox, source, fault.code):
+        if not outbox.lifecycle.stopped:
+            outbox.stop(fault.code, fault.reason, now)
+        return
     # A service that does not know the LastMessage of WS-RM 1.0 refuses nothing of the application's.
     if number and number == source.numbers.last and event in _REFUSALS and not fault.is_rm:
         _last_message_refused(outbox, source, now)
@@ -157,15 +163,22 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
             return
         outbox.hooks.forwarders.giving_up.refused(outbox, number, fault, now)
         return
-    # A question about messages that are not acknowledged would be refused again, too.
-    if not number and fault.code in REFUSES_ACCOUNT and source.flight and source.state is SourceState.CREATED:
-        outbox.stop(fault.code, fault.reason, now)
-        return
     why = Why(fault.code, fault.reason, number, fault.max_message_number, may_pass(fault))
     outbox.happen(source, event, now, why)
     if event is SourceEvent.OTHER_FAULT and not number:
         _end_refused(outbox, source, now)
     outbox.ready()
+
+
+def _stops(outbox: Outbox, source: RMSource, code: str) -> bool:
+    """Whether a fault on a request or LastMessage of an open Sequence stops the outbox.
+
+    A repeat would be refused again, and brings the account of the credentials nearer to its lock.
+    """
+    if code in LOCKS_ACCOUNT and source.state in _OPENED and not outbox.is_for_replies:
+        return True
+    # A question about messages that are not acknowledged.
+    return code in REFUSES_ACCOUNT and source.state is SourceState.CREATED and bool(source.flight)
 
 
 def refused(outbox: Outbox, source: RMSource, number: int, now: float, reason: str) -> None:
