@@ -26,13 +26,14 @@ def output_of(plan: PipelinePlan, sink: SinkPlan) -> str:
 
 
 def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dict[str, DataFrame]:
-    """Return the rows for each sink, and the dead letters.
+    """Return the rows for each sink of a query, and the dead letters of its steps.
 
     Raises:
         ConfigurationError: The rows lack what a route or a sink needs; names it.
     """
     given: dict[str, list[DataFrame]] = {}
-    letters = [*late, *(as_letters(rows, step) for step, rows in frames.failed)]
+    own = {query.name, *(step.name for step in query.steps)}  # a sample computes the steps of all queries
+    letters = [*late, *(as_letters(rows, step) for step, rows in frames.failed if step in own)]
     sinks = {sink.name: sink for sink in query.sinks}
     for name in dict.fromkeys(route.input for route in query.routes):
         routes = [Route(one.to, one.when, one.onwards) for one in query.routes if one.input == name]
