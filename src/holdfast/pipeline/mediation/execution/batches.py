@@ -17,8 +17,8 @@ class MediatedBatch:
         sinks: Sink -> number of rows that it has accepted.
         doubles: Records of a Kafka topic that their sink had already sent in an earlier attempt; each was read once.
         dead: Rows that became dead letters.
-        late: Rows that a step with state dropped, because they came later than its watermark: Spark's
-            ``numRowsDroppedByWatermark``, which counts rows of one group as one.
+        late: Rows that a step with state dropped, because they came later than its watermark (Spark's
+            ``numRowsDroppedByWatermark``, which counts rows of one group as one), or had no time.
         refused: Sink -> number of rows that its server refused; they became dead letters.
         reasons: Sink -> the most frequent reason of these.
         repeated: Whether an earlier attempt had settled it.

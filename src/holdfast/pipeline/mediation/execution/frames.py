@@ -19,11 +19,14 @@ from holdfast.pipeline.mediation.definition.columns import no_time
 from holdfast.pipeline.mediation.definition.graph import Graph, can_fail
 from holdfast.pipeline.mediation.definition.plan import ParsePlan, PipelinePlan, StepPlan, TablePlan
 from holdfast.pipeline.mediation.transformations.parsing import parse_json, parse_xml, validate
-from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, split
+from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, has_problems, split, with_problems
 from holdfast.pipeline.mediation.transformations.writing import to_xml
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+NO_TIME = "holdfast without a time: "
+"""Prefix of a stream's counts of rows without a time, for each input of the step with state."""
 
 
 @dataclass
@@ -84,7 +87,9 @@ class Frames:
                     self.add(table.name, (self.tables or read_table)(self.spark, table))
             with part(f"step {step.name}"):
                 made = self._made(step, inputs[step.name])
-            if PROBLEMS in made.columns and can_fail(step):
+                if has_problems(made) and not step.sql:
+                    made = with_problems(made)
+            if has_problems(made) and can_fail(step):
                 made, wrong = split(self.keep(made))
                 self.failed.append((step.name, wrong))
             # If it ran twice, a step that reads a clock would give two sinks different rows for one message.
@@ -94,7 +99,10 @@ class Frames:
         if step.sql:
             if step.state is not None:
                 self._watermark(step, inputs)
-            return self.spark.sql(step.sql)
+            results = self.spark.sql(step.sql)
+            for name in inputs if step.state is not None else ():  # steps below read all of its rows
+                self.rows[name].createOrReplaceTempView(name)
+            return results
         rows = [self.rows[name] for name in inputs]
         if step.parse is not None:
             return self._parsed(step.name, step.parse, rows[0])
@@ -118,8 +126,9 @@ class Frames:
         return made
 
     def _watermark(self, step: StepPlan, inputs: tuple[str, ...]) -> None:
-        """Create views of its inputs with a watermark that limits the state; of rows that are no stream, only check
-        that this is possible.
+        """Create views of its inputs: the rows with a time, and a watermark that limits the state of a stream.
+
+        No window contains a row without a time, and no watermark discards the state of one, so such a row has failed.
 
         Raises:
             ConfigurationError: No input has the column of ``state.time``, or it contains no times.
@@ -130,15 +139,29 @@ class Frames:
         if wrong := no_time(step, {name: rows.columns for name, rows in given.items()}):
             raise ConfigurationError(f"state.time: {wrong[0]}", remedy=wrong[1])
         for name, rows in given.items():
-            column = next((one for one in rows.schema if one.name.lower() == time.lower()), None)
+            column = time_column(rows, time)
             if column is None:
                 continue
             if not _is_time(column.dataType):
                 told = f"state.time: the column '{column.name}' of '{name}' is {column.dataType.simpleString()}"
                 remedy = f"Make it a TIMESTAMP in a step above: 'CAST({column.name} AS TIMESTAMP) AS {column.name}'"
                 raise ConfigurationError(told, remedy=remedy)
+            timed = self._timed(step, name, column) if column.nullable else rows
             if rows.isStreaming:
-                rows.withWatermark(column.name, late).createOrReplaceTempView(name)
+                timed = timed.withWatermark(column.name, late)
+            timed.createOrReplaceTempView(name)
+
+    def _timed(self, step: StepPlan, name: str, column: T.StructField) -> DataFrame:
+        """Return the rows of an input that have a time. A stream counts the others; otherwise they have failed."""
+        from pyspark.sql import functions as F
+
+        rows, time = self.rows[name], F.col(f"`{column.name}`")
+        if rows.isStreaming:
+            rows = rows.observe(f"{NO_TIME}{name}", F.count_if(time.isNull()))
+        else:
+            reasons = F.array(F.lit(no_time_of(column.name)))
+            self.failed.append((step.name, rows.where(time.isNull()).withColumn(PROBLEMS, reasons)))
+        return rows.where(time.isNotNull())
 
     def _parsed(self, name: str, told: ParsePlan, rows: DataFrame) -> DataFrame:
         schema: T.StructType | str | None = told.schema or None
@@ -159,6 +182,16 @@ class Frames:
             lenient=told.lenient,
             max_elements=told.max_elements,
         )
+
+
+def time_column(rows: DataFrame, name: str) -> T.StructField | None:
+    """Return the column of ``state.time``; None if the rows lack it."""
+    return next((one for one in rows.schema if one.name.lower() == name.lower()), None)
+
+
+def no_time_of(column: str) -> str:
+    """Return the reason of a dead letter whose time is null."""
+    return f"{column} is null, so the row has no time, and no result includes it"
 
 
 def _is_time(kind: T.DataType) -> bool:

@@ -1,7 +1,8 @@
-"""Rows that a step with state drops because they come later than its watermark.
+"""Rows that a step with state drops because they come later than its watermark, or have no time.
 
-Spark drops them inside its state operator, before the batch's function sees anything, and reports only their number. If
-there are any, this module reads the batch's records again, and makes those below the watermark dead letters.
+Spark drops late rows inside its state operator, before the batch's function sees anything, and reports only their
+number. The stream leaves out rows without a time, and counts them. If there are any, this module reads the batch's
+records again, and makes those below the watermark and those without a time dead letters.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark.sql import types as T
 
 from holdfast.pipeline.mediation.definition.graph import Graph, Query
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan
-from holdfast.pipeline.mediation.execution.frames import Frames
+from holdfast.pipeline.mediation.execution.frames import NO_TIME, Frames, no_time_of, time_column
 from holdfast.pipeline.mediation.execution.sinks import as_letters
 from holdfast.pipeline.mediation.execution.source_ranges import read_batch
 from holdfast.pipeline.spark.checkpoints import watermark_of
@@ -27,19 +28,23 @@ if TYPE_CHECKING:
 
 _METRIC = "numRowsDroppedByWatermark"
 _SCAN = "MicroBatchScanExec"
+_COUNTED = "CollectMetricsExec"
 
 
 def dropped_rows(query: StreamingQuery) -> int:
-    """Return how many rows the state operators dropped in the running batch, once its rows have been computed.
+    """Return how many rows the running batch dropped as late or without a time, once its rows have been computed.
 
-    This is ``numRowsDroppedByWatermark`` of the progress that Spark publishes at the end of the batch. If a step
-    aggregates, Spark groups rows before it drops them, so the number may be lower than that of messages.
+    The number of late rows is ``numRowsDroppedByWatermark`` of the progress that Spark publishes at the end of the
+    batch. If a step aggregates, Spark groups rows before it drops them, so the number may be lower than that of
+    messages.
     """
     execution: Any = query._jsq.streamingQuery().lastExecution()
     found = 0
     for operator in _operators(execution.executedPlan()):
         metric = operator.metrics().get(_METRIC)
         found += int(metric.get().value()) if metric.isDefined() else 0
+        if operator.getClass().getSimpleName() == _COUNTED and operator.name().startswith(NO_TIME):
+            found += int(operator.collectedMetrics().getLong(0))
     return found
 
 
@@ -65,7 +70,7 @@ def late_letters(
     checkpoint: str,
     batch: int,
 ) -> list[DataFrame]:
-    """Return the rows of a batch that are older than its watermark, as dead letters.
+    """Return the rows of a batch that are older than its watermark, or have no time, as dead letters.
 
     Spark drops such a row if its window has ended, and counts it if its window is still open. The result includes both
     kinds, because only Spark's operator knows the difference.
@@ -78,15 +83,19 @@ def late_letters(
     frames = Frames(plan, spark, inferred, keeps=False)
     frames.add(query.source.name, read_batch(spark, query.source, checkpoint, batch))
     frames.make(query.stream[:-1])
-    time, told = step.state.time, datetime.fromtimestamp(watermark / 1000, UTC).isoformat()
-    reason = (
-        f"{time} is before {told}, the watermark of batch {batch}: windows that had already ended do not "
-        "include this row"
-    )
-    graph = Graph(plan)
-    inputs = [frames.rows[name] for name in graph.inputs[step.name] if graph.sources(name)]
-    return [
-        as_letters(rows.where(F.col(time) < F.timestamp_millis(F.lit(watermark))), step.name, F.array(F.lit(reason)))
-        for rows in inputs
-        if time in rows.columns
-    ]
+    told = datetime.fromtimestamp(watermark / 1000, UTC).isoformat()
+    graph, letters = Graph(plan), []
+    for rows in (frames.rows[name] for name in graph.inputs[step.name] if graph.sources(name)):
+        column = time_column(rows, step.state.time)
+        if column is None:
+            continue
+        time = F.col(f"`{column.name}`")
+        ended = time["end"] if isinstance(column.dataType, T.StructType) else time
+        late = (
+            f"{column.name} is before {told}, the watermark of batch {batch}: windows that had already ended do not "
+            "include this row"
+        )
+        reason = F.when(time.isNull(), no_time_of(column.name)).otherwise(F.lit(late))
+        lost = time.isNull() | (ended < F.timestamp_millis(F.lit(watermark)))
+        letters.append(as_letters(rows.where(lost), step.name, F.array(reason)))
+    return letters

@@ -79,7 +79,7 @@ class PipelineCollector(Collector):
         yield self._sum(
             CounterMetricFamily(
                 "holdfast_pipeline_late_rows",
-                "Rows that a step with state dropped because they were later than the watermark.",
+                "Rows that a step with state dropped because they were later than the watermark, or had no time.",
                 labels=["query"],
             ),
             "late",

@@ -1,6 +1,7 @@
 """The column ``problems``: the problems of a row, each a text; an empty list without problems.
 
-Each step that checks rows appends to it and drops no row. A later step separates the rows without problems.
+Each step that checks rows appends to it and drops no row. A later step separates the rows without problems. A null is
+no problem, neither instead of the list nor in it: functions write ``when`` without ``otherwise``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 PROBLEMS = "problems"
 """The column's name."""
+_LIST = "array<string>"
 
 Reasons = list[str]
 Work = Callable[["pa.Array"], tuple[Any, Sequence[Reasons]]]
@@ -31,23 +33,55 @@ Work = Callable[["pa.Array"], tuple[Any, Sequence[Reasons]]]
 def split(rows: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return the rows without problems, without the column ``problems``, and the rows with problems.
 
+    Each row is in exactly one of the two. Nulls count as no problem.
+
     Args:
-        rows: The result of ``parse_xml``, ``validate`` or ``to_xml``.
+        rows: The result of ``parse_xml``, ``validate`` or ``to_xml``, or of a function that adds ``problems``.
+
+    Raises:
+        ConfigurationError: ``problems`` is not a list of texts.
     """
     check_arguments(split, locals())
     from pyspark.sql import functions as F
 
+    told = with_problems(rows)
     wrong = F.size(PROBLEMS) > 0
-    return rows.where(~wrong).drop(PROBLEMS), rows.where(wrong)
+    return told.where(~wrong).drop(PROBLEMS), told.where(wrong)
+
+
+def has_problems(rows: DataFrame) -> bool:
+    """Return whether rows have the column ``problems``; Spark ignores the case of its name."""
+    return PROBLEMS in (name.lower() for name in rows.columns)
+
+
+def with_problems(rows: DataFrame) -> DataFrame:
+    """Return rows whose ``problems`` is a list of texts without nulls, empty for a row without problems.
+
+    Raises:
+        ConfigurationError: ``problems`` is not a list of texts.
+    """
+    return rows.withColumn(PROBLEMS, so_far(rows))
 
 
 def so_far(rows: DataFrame) -> Column:
-    """Return the problems that rows already have."""
+    """Return the problems that rows already have, as a list of texts without nulls.
+
+    Raises:
+        ConfigurationError: ``problems`` is not a list of texts.
+    """
     from pyspark.sql import functions as F
 
-    if PROBLEMS in rows.columns:
-        return F.coalesce(F.col(PROBLEMS), F.array().cast("array<string>"))
-    return F.array().cast("array<string>")
+    nothing = F.array().cast(_LIST)
+    if not has_problems(rows):
+        return nothing
+    kind = next(field.dataType for field in rows.schema.fields if field.name.lower() == PROBLEMS)
+    of = kind.elementType if isinstance(kind, T.ArrayType) else kind
+    if not isinstance(of, T.StringType | T.NullType) or isinstance(kind, T.StringType):
+        raise ConfigurationError(
+            f"the column {PROBLEMS} is {kind.simpleString()}, not {_LIST}",
+            remedy="Make it a list of texts, empty or null for a row without problems, or give it another name",
+        )
+    return F.array_compact(F.coalesce(F.col(PROBLEMS).cast(_LIST), nothing))
 
 
 def with_column(
@@ -69,9 +103,8 @@ def with_column(
     kept = [field for field in rows.schema.fields if field.name.lower() not in gone]
     told = T.StructField(PROBLEMS, T.ArrayType(T.StringType()))
     made = [T.StructField(into, kind)] if into else []
-    with_problems = rows.withColumn(PROBLEMS, so_far(rows))
     wanted = T.StructType([*kept, *made, told])
-    return with_problems.mapInArrow(_Worker([one.name for one in kept], column, into, kind, work), wanted)
+    return with_problems(rows).mapInArrow(_Worker([one.name for one in kept], column, into, kind, work), wanted)
 
 
 def check_column(rows: DataFrame, column: str) -> None:

@@ -80,7 +80,7 @@ def to_xml(
         )
     chosen = [F.expr(one) if isinstance(one, str) else one for one in columns or []]
     if not chosen:
-        chosen = [F.col(f"`{one}`") for one in rows.columns if one != PROBLEMS]
+        chosen = [F.col(f"`{one}`") for one in rows.columns if one.lower() != PROBLEMS]
     held = rows.select(*chosen).schema
     is_one = len(held.fields) == 1 and isinstance(held.fields[0].dataType, T.StructType)
     fields = held.fields[0].dataType if is_one else T.StructType([T.StructField(f.name, f.dataType) for f in held])
