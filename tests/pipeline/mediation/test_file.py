@@ -6,23 +6,28 @@ pipeline/mediation/definition/graph.py and pipeline/mediation/definition/plan.py
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 import shutil
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import certifi
 import pytest
 from pyspark import SparkContext
 
+from holdfast.config.lines import KeyLines, KeyPath
 from holdfast.config.tables import kind_of
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
 from holdfast.pipeline.mediation.definition import plan
 from holdfast.pipeline.mediation.definition.checks import FIELDS, source_options
-from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
+from holdfast.pipeline.mediation.definition.file import Pipeline, plan_of, read_pipeline
 from holdfast.pipeline.mediation.definition.graph import Graph
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, StepPlan
+from holdfast.pipeline.mediation.definition.sql_syntax import _texts
 from holdfast.pipeline.mediation.execution.sinks import absolute, sink_options
 from holdfast.pipeline.reader.options import ReadOptions
 
@@ -417,6 +422,95 @@ def test_a_mistake_is_told_with_its_line_key_and_mend(
     assert told, found
     assert remedy in told[0].remedy, told
     assert told[0].line == line, told
+
+
+RICH = """
+name = "rich"
+checkpoint = "checkpoint"
+interval = "5s"
+[sources.orders]
+broker = "http://127.0.0.1:8081"
+queue = ["orders", "more"]
+options = { caFile = "ca.pem", startingOffsets = "latest" }
+[sources.topic]
+kafka = "127.0.0.1:9092"
+topic = "t"
+options = { minPartitions = "4" }
+[tables.ways]
+path = "t.csv"
+schema = "id INT"
+refresh = "5m"
+[steps.read]
+input = "orders"
+parse = { schema = "id INT", column = "body", into = "o", lenient = ["empty", "zones"] }
+[steps.checked]
+input = "read"
+validate.rules = { "no id" = "o.id IS NOT NULL" }
+[steps.same]
+input = ["checked"]
+python = "own:same"
+[steps.counted]
+sql = "SELECT window(delivered_at, '1 minute') w, count(*) many FROM read GROUP BY 1"
+state = { time = "delivered_at", late = "10m", output = "append" }
+[steps.written]
+input = "same"
+xml = { element = "{urn:o}order", columns = ["o.id AS id"], into = "body", zone = "Europe/Berlin" }
+[sinks.out]
+queue = "out"
+action = "'urn:x'"
+key = "queue"
+order = ["offset", "body"]
+[sinks.records]
+kafka = "127.0.0.1:9092"
+topic = "out"
+headers = "map('a', key)"
+[sinks.results]
+table = "results"
+format = "delta"
+[[routes]]
+input = "written"
+when = "partition = 1"
+to = ["out"]
+[[routes]]
+input = "topic"
+to = "records"
+[[routes]]
+input = "counted"
+to = "results"
+[dead_letters]
+table = "dead"
+"""
+
+
+def texts_in(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, dict | list):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts_in(one, (*path, key))
+
+
+@pytest.mark.parametrize("text", [RICH, (EXAMPLE / "orders.toml").read_text()], ids=["rich", "example"])
+def test_a_parameter_that_does_not_exist_is_one_mistake_wherever_it_is(here: Path, text: str) -> None:
+    (here / "customers.csv").write_text("id\n")
+    shutil.copy(here / "o.xsd", here / "order.xsd")
+    (here / "ca.pem").write_text(Path(certifi.where()).read_text())
+    data = tomllib.loads(text)
+    plan_of(data, "p", KeyLines(text), here, {})
+    for path in texts_in({name: value for name, value in data.items() if name != "parameters"}):
+        changed = copy.deepcopy(data)
+        place: Any = changed
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] += "${nope}"
+        parsed: list[str] = []
+        with pytest.raises(ConfigurationMistakes) as caught:
+            plan_of(
+                changed, "p", KeyLines(text), here, {}, lambda said, to=parsed: to.extend(map(str, _texts(said))) or ()
+            )
+        (one,) = caught.value.mistakes
+        assert one.what == "the parameter 'nope' does not exist", path
+        assert not any("nope" in sql for sql in parsed), path
 
 
 @pytest.mark.parametrize(

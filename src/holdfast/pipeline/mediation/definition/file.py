@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.config.lines import KeyLines, KeyPath
 from holdfast.config.tables import Table, TableReading, Wrong, load_toml, read_file
+from holdfast.config.values import Kind
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.checks import Said, contradictions
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan
@@ -82,7 +83,7 @@ def plan_of(
         ConfigurationMistakes: There are mistakes in them; lists all of them.
         ConfigurationError: They lack a given parameter.
     """
-    reading = TableReading(name, lines, base)
+    reading = _FilledReading(name, lines, base)
     told = data.get("parameters")
     known = {key: str(value) for key, value in told.items()} if isinstance(told, dict) else {}
     if strange := sorted(set(parameters) - set(known)):
@@ -90,7 +91,7 @@ def plan_of(
         remedy = f"Did you mean {near!r}?" if near else f"Its [parameters] are {', '.join(known) or 'none'}"
         raise ConfigurationError(f"{name} has no parameter {strange[0]!r}", remedy=remedy)
     values = {**known, **parameters}
-    filled = {key: _filled(value, (key,), values, reading) for key, value in data.items() if key != "parameters"}
+    filled = {key: _filled(value, values) for key, value in data.items() if key != "parameters"}
     for kind in ("sources", "sinks"):
         for one in filled[kind].values() if isinstance(filled.get(kind), dict) else ():
             if isinstance(one, dict) and isinstance(one.get("options"), dict):
@@ -106,26 +107,57 @@ def plan_of(
 
 def _beside(base: Path, name: str, value: Any) -> Any:
     """Return the value of an option; a relative path starts at the directory of the file."""
-    is_path = isinstance(value, str) and value and (name.lower() in _PATHS or name.lower().endswith(".location"))
+    is_path = (
+        isinstance(value, str)
+        and value
+        and not isinstance(value, _Unfilled)
+        and (name.lower() in _PATHS or name.lower().endswith(".location"))
+    )
     return str(base / value) if is_path and not names_system(value) else value
 
 
-def _filled(value: Any, path: KeyPath, values: Mapping[str, str], reading: TableReading) -> Any:
+class _Unfilled(str):
+    """A text with parameters that do not exist.
+
+    Attributes:
+        wrong: What is wrong, and how to fix it, for each.
+    """
+
+    wrong: tuple[tuple[str, str], ...] = ()
+
+
+class _FilledReading(TableReading):
+    """Reports a text with unknown parameters as unreadable, so that no check uses it without them."""
+
+    def _read(self, kind: Kind, value: Any, path: KeyPath) -> Any:
+        if not isinstance(value, _Unfilled):
+            return super()._read(kind, value, path)
+        for what, remedy in value.wrong:
+            self.wrong(path, what, remedy)
+        return None
+
+
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: _filled(one, (*path, key), values, reading) for key, one in value.items()}
+        return {key: _filled(one, values) for key, one in value.items()}
     if isinstance(value, list):
-        return [_filled(one, (*path, index), values, reading) for index, one in enumerate(value)]
+        return [_filled(one, values) for one in value]
     if not isinstance(value, str):
         return value
-
-    def fill(match: re.Match[str]) -> str:
-        if match[1] not in values:
-            near = nearest(match[1], values)
-            remedy = f"Did you mean ${{{near}}}?" if near else "Add it with its value below [parameters]."
-            reading.wrong(path, f"the parameter '{match[1]}' does not exist", remedy)
-        return values.get(match[1], "")
-
-    return _PARAMETER.sub(fill, value)
+    told = _PARAMETER.sub(lambda match: values.get(match[1], match[0]), value)
+    unknown = [name for name in dict.fromkeys(_PARAMETER.findall(value)) if name not in values]
+    if not unknown:
+        return told
+    unfilled = _Unfilled(told)
+    near = {name: nearest(name, values) for name in unknown}
+    unfilled.wrong = tuple(
+        (
+            f"the parameter '{name}' does not exist",
+            f"Did you mean ${{{near[name]}}}?" if near[name] else "Add it with its value below [parameters].",
+        )
+        for name in unknown
+    )
+    return unfilled
 
 
 # --- in Python --------------------------------------------------------------------------------------------------------
