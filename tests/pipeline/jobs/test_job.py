@@ -6,6 +6,7 @@ Covers pipeline/jobs/command.py and pipeline/jobs/grid.py.
 from __future__ import annotations
 
 import contextlib
+import random
 import re
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pyspark.errors import PySparkException
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs import grid as grid_job
 from holdfast.pipeline.jobs.audit import _audit
-from holdfast.pipeline.jobs.command import _told, in_a_sentence, sentence, tell_of_flags
+from holdfast.pipeline.jobs.command import _told, failure, in_a_sentence, sentence, tell_of_flags
 from holdfast.pipeline.jobs.grid import run_grid
 from holdfast.pipeline.jobs.land import land_command
 from holdfast.pipeline.jobs.reassemble import _reassemble
@@ -79,6 +80,33 @@ the stream goes on where reader r of queue orders stood
     assert b"".join(_told(said.splitlines(keepends=True))) == (
         b"java.lang.OutOfMemoryError: Java heap space\nthe stream goes on where reader r of queue orders stood\n"
     )
+
+
+def test_tracebacks_that_several_workers_print_at_the_same_time_are_omitted():
+    chance = random.Random(3)
+    for _ in range(50):
+        workers = [
+            [
+                f"Traceback of {one}\n",
+                *[f'  File "{one}.py", line 7, in main\n', "    main()\n", "    ^^\n"] * 2,
+                "E: no\n",
+            ]
+            for one in range(chance.randint(1, 4))
+        ]
+        order = [one for one, lines in enumerate(workers) for _ in lines]
+        chance.shuffle(order)
+        said = [workers[one].pop(0).encode() for one in order]
+        assert list(_told([b"before\n", *said, b"after\n"])) == [b"before\n", b"after\n"], said
+
+
+def test_a_second_run_with_one_checkpoint_is_not_told_to_start_again():
+    text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 4."
+    with pytest.raises(HoldfastError, match="another process runs with the same checkpoint") as caught:
+        raise failure(
+            f"[STREAM_FAILED] Query [id = 7] terminated with exception: {text}", "rows are safe", "start again"
+        )
+    assert "stop the other" in caught.value.remedy
+    assert "start again to" not in caught.value.remedy
 
 
 class JavaError(Py4JJavaError):

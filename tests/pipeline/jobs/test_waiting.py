@@ -1,11 +1,12 @@
-"""A long batch is reported every few seconds; an idle run is silent."""
+"""A long batch, or a long command, is reported every few seconds; an idle run is silent."""
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.pipeline.jobs.waiting import EVERY, Waiting
+from holdfast.pipeline.jobs.waiting import EVERY, Waiting, progress_reported
 
 
 def test_a_long_batch_is_reported_every_few_seconds_and_an_idle_run_is_silent() -> None:
@@ -34,3 +35,27 @@ def test_a_long_batch_is_reported_every_few_seconds_and_an_idle_run_is_silent() 
     assert look(True, 1, 3 * EVERY, has_data=False) == [], "it asks for the ends of its queues"
     assert look(True, 1, EVERY) == [line.format(10)]
     assert len(asked) <= 10
+
+
+def test_a_command_reports_what_spark_does_until_its_end() -> None:
+    stages = {
+        1: SimpleNamespace(numTasks=1_000, numCompletedTasks=3),
+        2: SimpleNamespace(numTasks=8, numCompletedTasks=8),
+    }
+    active, seen, told = list[int](), threading.Semaphore(0), list[str]()
+
+    def tell(line: str) -> None:
+        told.append(line.partition("; ")[2])
+        seen.release()
+
+    tracker = SimpleNamespace(getActiveStageIds=lambda: list(active), getStageInfo=stages.get)
+    with progress_reported(tracker, tell, every=0.001):
+        seen.acquire()
+        active += [1, 2, 3]  # the third has ended meanwhile
+        while "11 of the current 1,008 tasks are done" not in told:
+            seen.acquire()
+    assert told[0] == "it plans the next tasks"
+    number = len(told)
+    with progress_reported(SimpleNamespace(), tell, every=0.001):  # Spark has ended
+        pass
+    assert len(told) == number

@@ -22,6 +22,7 @@ from holdfast.client.terminal_text import few
 from holdfast.exceptions import HoldfastError, counted
 from holdfast.pipeline.bodies.leniencies import ALSO, LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.bodies.schemas import schema_in
+from holdfast.pipeline.jobs.waiting import progress_reported
 from holdfast.pipeline.session import check_spark, session
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ _LIBRARY = re.compile(r"[/\\](?:site-packages|pyspark(?:\.zip)?|lib[/\\]python[\
 _OWN = str(Path(__file__).parents[2])
 _CARRIERS = ("Py4JJavaError", "An exception was thrown from the Python worker", "SparkException: Job aborted")
 _ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?$")
+_TWO_RUNS = "[CONCURRENT_STREAM_LOG_UPDATE]"
+"""Spark's condition if two queries write to one checkpoint."""
 _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
 
 
@@ -256,13 +259,15 @@ def _told(lines: Iterable[bytes]) -> Iterator[bytes]:
     The cause of a command's end becomes one sentence. The end of a stopped query, or of a worker that Spark no longer
     waits for, is omitted.
     """
-    in_traceback = False
+    tracebacks = 0  # several workers may print theirs at the same time, line by line
     for line in lines:
         if line.startswith(b"Traceback "):
-            in_traceback = True
-        elif in_traceback:  # its last line, the error, is the first that is not indented
-            in_traceback = line.startswith(b" ")
-        elif not _CHATTER.match(line):
+            tracebacks += 1
+        elif _CHATTER.match(line) or (tracebacks and line.startswith(b" ")):
+            continue
+        elif tracebacks:  # the last line of one, the error, is not indented
+            tracebacks -= 1
+        else:
             yield line
 
 
@@ -294,6 +299,8 @@ def command_session(
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A classic session for one command, stopped at its end; Spark prints nothing unless ``verbose``.
+
+    Without a ``stop``, the command also reports every few seconds what Spark does.
 
     Args:
         name: Name of the application.
@@ -337,7 +344,9 @@ def command_session(
                 logging.getLogger("py4j").setLevel(logging.CRITICAL)
                 for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # they print JSON of each error
                     PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-            yield spark
+            click.echo("Spark started", err=True)
+            with progress_reported(spark.sparkContext.statusTracker()) if stop is None else contextlib.nullcontext():
+                yield spark
         finally:
             spark.stop()
 
@@ -418,6 +427,11 @@ def failure(text: str, safe: str, otherwise: str = "", calling: Calling = lambda
         otherwise: What to do, unless a function of the user's has failed: it fails again.
         calling: Returns the names of the steps that lead to entries of :func:`own_frames`.
     """
+    if _TWO_RUNS in text:
+        return HoldfastError(
+            "another process runs with the same checkpoint, and has continued",
+            remedy=f"{safe}. Run only one at a time: before you start this one again, stop the other",
+        )
     own = own_frames(text)
     if not own or _OUR_ERROR.search(text):
         return HoldfastError(sentence(text), remedy="; ".join(filter(None, (safe, otherwise))))

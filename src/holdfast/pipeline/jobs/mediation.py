@@ -218,7 +218,7 @@ def _run(
     ended = False
     total: Counter[Any] = Counter()
     sources = {query.name: query.source.name for query in Graph(plan).queries()}
-    click.echo(f"Spark started, reading {', '.join(dict.fromkeys(sources.values()))}", err=True)
+    click.echo(f"reading {', '.join(dict.fromkeys(sources.values()))}", err=True)
     waiting = Waiting()
     while not ended:
         try:

@@ -1,15 +1,58 @@
-"""What a run waits for, as lines on standard error while a batch takes long."""
+"""What a command waits for, as lines on standard error while a batch or the whole work takes long."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
 
 EVERY = 10.0
-"""Seconds without a finished batch before the first line, and between two lines."""
+"""Seconds before the first line, and between two lines."""
+Tell = Callable[[str], object]
+"""Prints a line."""
+
+
+def _echo(line: str) -> None:
+    click.echo(line, err=True)
+
+
+@contextlib.contextmanager
+def progress_reported(tracker: Any, tell: Tell = _echo, every: float = EVERY) -> Iterator[None]:
+    """Report, every few seconds of the block, what Spark does.
+
+    Args:
+        tracker: The session's ``statusTracker()``.
+        tell: Called in a separate thread.
+        every: Seconds between two lines.
+    """
+    ended, begun = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        with contextlib.suppress(Exception):  # Spark has ended, which the block reports
+            while not ended.wait(every):
+                line = f"Spark has worked for {time.monotonic() - begun:.0f} s; {_work_of(tracker)}"
+                if not ended.is_set():
+                    tell(line)
+
+    thread = threading.Thread(target=report, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(EVERY)
+
+
+def _work_of(tracker: Any) -> str:
+    stages = [one for one in map(tracker.getStageInfo, tracker.getActiveStageIds()) if one is not None]
+    if not stages:
+        return "it plans the next tasks"
+    done, tasks = (sum(getattr(one, name) for one in stages) for name in ("numCompletedTasks", "numTasks"))
+    return f"{done:,} of the current {tasks:,} tasks are done"
 
 
 class Waiting:
@@ -20,10 +63,8 @@ class Waiting:
         clock: Returns seconds.
     """
 
-    def __init__(
-        self, tell: Callable[[str], object] | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._tell = tell or (lambda line: click.echo(line, err=True))
+    def __init__(self, tell: Tell = _echo, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
         self._clock = clock
         self._since = self._last = clock()
         self._batches = 0
