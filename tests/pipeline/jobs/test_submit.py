@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import venv
@@ -20,6 +21,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 SPARK = ("pyspark", "py4j", "pyarrow*", "pandas*", "numpy*", "dateutil", "six.py", "tzdata", "pytz")
 """What a cluster's Python has."""
 PACKAGES = ("holdfast", "pyspark_holdfast", "msgspec", "lxml", "click")
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "spark-submit.md"
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 DELTA = ("deltalake", "arro3", "deprecated", "wrapt")
 
 
@@ -99,3 +102,54 @@ def test_a_cluster_without_holdfast_lands_a_queue_with_a_package_archive(
     assert said[3].startswith("holdfast: 1 of 10 rows in landed are flagged")
     assert (batch["rows"], batch["first_flagged"]["offset"]) == (10, 9)
     assert end == {"event": "end", "rows": 10, "flagged": 1, "cursor": {"orders": {"0": 10}}}
+
+
+PIPELINE = """
+name = "orders"
+checkpoint = "{work}/checkpoint"
+[sources.orders]
+broker = "{url}"
+queue = "orders"
+[steps.read]
+input = "orders"
+parse = {{ schema = "id INT NOT NULL" }}
+[steps.flagged]
+input = "read"
+python = "own:flagged"
+[sinks.out]
+table = "{work}/out"
+[sinks.more]
+queue = "more"
+action = "'urn:x'"
+[[routes]]
+input = "flagged"
+to = ["out", "more"]
+[dead_letters]
+table = "{work}/dead"
+"""
+OWN = """
+from pyspark.sql import functions as F
+
+def is_seven(number):
+    return number == 7
+
+def flagged(rows):
+    seven = F.udf(is_seven, "boolean")("parsed.id")
+    return rows.withColumn("problems", F.when(seven, F.array(F.lit("it is 7"))))
+"""
+
+
+def test_a_cluster_without_holdfast_runs_a_pipeline_with_a_package_archive(
+    server: FakeServer, cluster: BareCluster, tmp_path: Path
+) -> None:
+    server.create("orders")
+    server.append("orders", 0, [record(place, f"<order><id>{place or 'x'}</id></order>") for place in range(10)])
+    (program,) = (block for block in PYTHON.findall(GUIDE.read_text()) if "mediation import run" in block)
+    (tmp_path / "mediate.py").write_text(program)
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "orders.toml").write_text(PIPELINE.format(work=tmp_path, url=server.url))
+    submitted = ["--master", cluster.start(), "--executor-memory", "512m", "--py-files", "own.py"]
+    archive = ["--archives", "deps.zip#deps", "--conf", "spark.executorEnv.PYTHONPATH=deps"]
+    said = cluster.submit(*submitted, *archive, "mediate.py", "orders.toml")
+    assert "rows=10, sinks={'out': 8, 'more': 8}, dead=2" in said
+    assert len(server.sinks["orders.more"].bodies) == 8
