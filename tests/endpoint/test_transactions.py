@@ -691,7 +691,7 @@ async def test_a_database_that_is_away_for_longer_than_the_patience_ends_no_serv
     assert "trouble" not in (await probe(service, "healthz"))[1]
 
 
-async def test_a_server_that_is_stopped_waits_for_its_database_no_longer_than_for_its_handlers(database, serve, peer):
+async def test_a_server_that_is_stopped_waits_for_no_database(database, serve, peer):
     app = Destination(f"{database.new_url()}&patience=3600")
     service = await serve(app)
     one = peer(service.url)

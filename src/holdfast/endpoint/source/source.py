@@ -306,8 +306,8 @@ class Source(NoWith, OperationCalls):
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence without unacknowledged messages, wait up to ``timeout`` seconds for the destination's
-        answer, then close the store. Unacknowledged messages stay there, and the next :meth:`open` resumes them. While
-        the database of the store is away, the source retries its last writes for ``timeout`` seconds, at least for one.
+        answer (and for a database that is away, at least one), then close the store. Unacknowledged messages stay
+        there, and the next :meth:`open` resumes them.
 
         Raises:
             ConfigurationError: The timeout is negative, or the source was opened in another event loop, which still
