@@ -1,13 +1,15 @@
 """A handler's effects and the delivery mark commit together, and a message leaves only if its transaction commits:
 against real databases, with processes killed between the effect and the commit, and after it.
 
-Covers endpoint/source/enqueued_messages.py, endpoint/source/sent.py and store/sql/outgoing.py.
+Covers endpoint/source/enqueued_messages.py, endpoint/source/sent.py, store/sql/message_ids.py and
+store/sql/outgoing.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import re
@@ -22,6 +24,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from click.testing import CliRunner
 from databases import PostgreSQL, Server
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
@@ -37,9 +40,11 @@ from holdfast import (
     Source,
     SourcePolicy,
 )
+from holdfast.cli.inspection.outbox import outbox
 from holdfast.endpoint.source import enqueued_messages as collecting
 from holdfast.exceptions import EnvelopeError, StoreAway, StoreFailed
 from holdfast.store.address import read_address
+from holdfast.store.sql import message_ids
 from holdfast.store.sql import store as sql
 from holdfast.sync import Source as BlockingSource
 from holdfast.testing.ports import free_ports
@@ -562,6 +567,100 @@ async def test_whenever_the_sending_process_is_killed_what_was_committed_arrives
     assert got == [str(n) for n in range(60)]
 
 
+async def test_a_repeated_transaction_stores_an_acknowledged_message_once(shop, landed):
+    url, got = landed
+
+    def send(content: str, message_id: str | None, **fields: Any) -> None:
+        with shop.engine.begin() as connection:
+            outside.send(body(content), action=NOTE, message_id=message_id, connection=connection, **fields)
+
+    outside = Source(url, shop.url)
+    async with Source(url, shop.url, policy=QUICK) as source:
+        send("a", "urn:x:1")
+        send("a", "urn:x:1")
+        await source.flush(60)
+        send("a", "urn:x:1")
+        send("a", "urn:x:1", sequence_key="k")
+        await source.send(body("b"), action=NOTE, message_id="urn:x:2")
+        send("b", "urn:x:2")
+        for message_id in ("urn:x:1", "urn:x:2"):
+            with pytest.raises(EnvelopeError, match=message_id) as refused:
+                send("other", message_id)
+            assert refused.value.remedy
+        send("undone", None)
+        await source.flush(60)
+    assert got == ["a", "b", "undone"]
+
+
+@pytest.mark.parametrize("through", ["SQLAlchemy", "the driver"])
+async def test_while_no_source_runs_a_message_with_its_message_id_waits_once(shop, landed, through):
+    url, got = landed
+    async with Source(url, shop.url, policy=QUICK) as source:
+        stored = await source.send(body("awaited"), action=NOTE, message_id="urn:x:0")
+        await stored.acknowledged(60)
+    pooled = shop.engine.raw_connection() if through == "the driver" else shop.engine.connect()
+    connection: Any = pooled.driver_connection if through == "the driver" else pooled
+
+    def send(content: str, message_id: str) -> None:
+        source.send(body(content), action=NOTE, message_id=message_id, connection=connection)
+
+    send("a", "urn:x:1")
+    connection.rollback()
+    for content, message_id in [("b", "urn:x:1"), ("awaited", "urn:x:0"), ("b", "urn:x:1")]:
+        send(content, message_id)
+        connection.commit()
+    send("b", "urn:x:1")
+    with pytest.raises(EnvelopeError, match="another message with the MessageID urn:x:1"):
+        send("a", "urn:x:1")
+    connection.rollback()
+    pooled.close()
+    async with Source(url, shop.url, policy=QUICK) as source:
+        await source.flush(60)
+    assert got == ["awaited", "b"]
+
+
+async def test_the_source_compares_its_own_messages_with_those_of_transactions(shop):
+    async with Source("http://127.0.0.1:9/", shop.url) as source:
+        with shop.engine.begin() as connection:
+            source.send(body("a"), action=NOTE, message_id="urn:x:1", connection=connection)
+        await until(lambda: source.progress.stored == 1)
+        assert (await source.send(body("a"), action=NOTE, message_id="urn:x:1")).offset == 0
+        with pytest.raises(EnvelopeError, match="urn:x:1"):
+            await source.send(body("b"), action=NOTE, message_id="urn:x:1")
+        assert source.progress.stored == 1
+
+
+async def test_of_two_concurrent_transactions_with_one_message_id_one_stores_the_message(shop, landed):
+    url, got = landed
+    async with Source(url, shop.url, policy=QUICK) as source:
+
+        def work(_number: int) -> None:
+            with shop.engine.begin() as connection:
+                source.send(body("a"), action=NOTE, message_id="urn:x:1", connection=connection)
+
+        await asyncio.gather(*[asyncio.to_thread(work, number) for number in range(8)])
+        await source.flush(60)
+    assert got == ["a"]
+
+
+async def test_a_store_remembers_only_the_newest_message_ids(shop, landed, monkeypatch):
+    monkeypatch.setattr(message_ids, "REMEMBERED", 3)
+    monkeypatch.setattr(collecting, "FORGETTING_ROUNDS", 1)
+    url, _got = landed
+    async with Source(url, shop.url, policy=QUICK) as source:
+        for number in range(9):
+            with shop.engine.begin() as connection:
+                source.send(body(number), action=NOTE, message_id=f"urn:x:{number}", connection=connection)
+
+        def kept() -> list[str]:
+            with shop.engine.begin() as connection:
+                asked = text("SELECT message_key FROM holdfast_message_ids WHERE space = :space")
+                found = connection.scalars(asked, {"space": source._running.store.space})
+                return sorted(bytes(one).decode() for one in found)
+
+        await until(lambda: kept() == ["urn:x:6", "urn:x:7", "urn:x:8"])
+
+
 async def test_what_waits_is_sent_when_the_source_is_opened_next(shop, landed):
     url, got = landed
     async with Source(url, shop.url, policy=QUICK):
@@ -570,9 +669,13 @@ async def test_what_waits_is_sent_when_the_source_is_opened_next(shop, landed):
     with shop.engine.begin() as connection:
         source.send(body("a"), action=NOTE, connection=connection)
     assert got == []
+    listed = await asyncio.to_thread(CliRunner().invoke, outbox, ["list", shop.url])
+    assert listed.output.startswith("1 committed message waits in holdfast_outgoing of ")
     async with Source(url, shop.url) as opened:
         await opened.flush(60)
     assert got == ["a"]
+    listed = await asyncio.to_thread(CliRunner().invoke, outbox, ["list", shop.url, "--json"])
+    assert json.loads(listed.output) == {"messages": [], "count": 0, "enqueued": 0}
 
 
 async def test_what_cannot_be_part_of_a_transaction_is_refused(shop):

@@ -270,16 +270,27 @@ def test_older_tables_are_brought_up_to_date_step_by_step(database, old, monkeyp
     def fill(connection):
         connection.execute(text("UPDATE holdfast_queues SET extra = 1"))
 
-    monkeypatch.setattr(sql_schema, "SCHEMA", 3)
-    monkeypatch.setattr(sql_schema, "MIGRATIONS", {1: add, 2: fill})
-    with pytest.raises(StoreFormatError, match="have version 1, but need 3") as caught:
+    monkeypatch.setattr(sql_schema, "SCHEMA", 4)
+    monkeypatch.setattr(sql_schema, "MIGRATIONS", {2: add, 3: fill})
+    with pytest.raises(StoreFormatError, match="have version 2, but need 4") as caught:
         open_store(old, read_only=True)
     assert "upgrades" in caught.value.remedy
     store = open_store(old)
     assert store.load().sequences == {"urn:s": {"n": 1}}
     store.close()
-    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "3"
+    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "4"
     assert database.sql("SELECT count(extra) FROM holdfast_queues", database="versions").strip() == "0"
+
+
+def test_tables_of_version_1_get_the_table_of_message_ids(database, old):
+    database.sql("DROP TABLE holdfast_message_ids; UPDATE holdfast_schema SET version = 1", database="versions")
+    for _ in range(2):
+        store = open_store(old)
+        assert store.load().sequences == {"urn:s": {"n": 1}}
+        store.forget_message_ids()
+        store.close()
+        # As if a process was killed before it noted the new version.
+        database.sql("UPDATE holdfast_schema SET version = 1", database="versions")
 
 
 def test_a_failed_migration_leaves_the_old_version_and_postgresql_undoes_it(database, old, monkeypatch):
@@ -288,11 +299,11 @@ def test_a_failed_migration_leaves_the_old_version_and_postgresql_undoes_it(data
         connection.execute(text("SELECT nothing FROM nowhere"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(sql_schema, "SCHEMA", 2)
-        patched.setattr(sql_schema, "MIGRATIONS", {1: half})
+        patched.setattr(sql_schema, "SCHEMA", 3)
+        patched.setattr(sql_schema, "MIGRATIONS", {2: half})
         with pytest.raises(StoreFailed):
             open_store(old)
-    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "1"
+    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "2"
     if isinstance(database, PostgreSQL):
         asked = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'extra'"
         assert database.sql(asked, database="versions").strip() == "0"
@@ -358,7 +369,7 @@ def test_tables_whose_rows_are_deleted_are_vacuumed_by_their_dead_rows(servers):
     SQLStore(database.new_url()).close()
     asked = "SELECT relname FROM pg_class WHERE 'autovacuum_vacuum_threshold=20000' = ANY (reloptions)"
     tuned = set(database.sql(asked).split())
-    names = ("records", "pieces", "contents", "references", "outgoing")
+    names = ("records", "pieces", "contents", "references", "outgoing", "message_ids")
     tables = {f"holdfast_{name}" for name in names}
     assert {one for one in tuned if not one.startswith("pg_toast")} == tables
     assert sum(one.startswith("pg_toast") for one in tuned) == len(tables)

@@ -211,3 +211,19 @@ class Transactional(Protocol):
             StoreFailed: The database does not answer.
         """
         ...
+
+    def count_enqueued(self) -> int:
+        """Return how many records other transactions have enqueued for an outbox.
+
+        Raises:
+            StoreFailed: The database does not answer.
+        """
+        ...
+
+    def forget_message_ids(self) -> None:
+        """Forget all but the newest 10,000 MessageIDs that applications chose.
+
+        Raises:
+            StoreFailed: The database does not answer.
+        """
+        ...

@@ -59,19 +59,24 @@ def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> No
     holdfast outbox list --admin http://127.0.0.1:8081 --json
 
     `state` is `waiting` for messages that were never sent, and `sent` for messages that were sent, or may have been
-    before a restart.
+    before a restart. The last line counts the messages of transactions, `send(…, connection=…)`, that the source has
+    not put into its outbox yet.
     """
     client, _ = admin_and_rest((store,), admin)
     answer = client.ask(f"outbox?limit={limit}")
     shown, count = client.listed(answer, "messages"), int(answer.get("count", 0))
+    enqueued = int(answer.get("enqueued", 0))
     if as_json:
-        click.echo(json.dumps({"messages": shown, "count": count}, indent=2))
+        click.echo(json.dumps({"messages": shown, "count": count, "enqueued": enqueued}, indent=2))
     elif shown:
         print_table(COLUMNS, [_row(one, time.time()) for one in shown], right=("number", "bytes", "age"))
         if count > len(shown):
             click.echo(f"The total is {count:,}; these are the first.", err=True)
-    else:
+    elif not enqueued:
         click.echo(f"No message is waiting in {client.place}.")
+    if enqueued and not as_json:
+        told = counted(enqueued, "committed message waits", "committed messages wait")
+        click.echo(f"{told} in holdfast_outgoing of {client.place} until the source is open.")
 
 
 @outbox.command()

@@ -8,6 +8,7 @@ would find it again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 from holdfast.core.records import Record
@@ -20,6 +21,8 @@ ROUND_BYTES = 1 << 20
 """Bytes of them, and one message more."""
 PAUSE_SECONDS = 0.2
 """After a round that found nothing."""
+FORGETTING_ROUNDS = 300
+"""Rounds between two deletions of old MessageIDs."""
 
 
 class EnqueuedMessages:
@@ -54,8 +57,18 @@ class EnqueuedMessages:
         except Exception as error:
             self._engine.fail(error)
 
+    async def _forget(self) -> None:
+        try:
+            await asyncio.to_thread(self._store.forget_message_ids)
+        except Exception as error:
+            self._engine.fail(error)
+
     async def _run(self) -> None:
-        while not self._is_over.is_set() and self._engine.failure is None:
+        for number in itertools.count():
+            if self._is_over.is_set() or self._engine.failure is not None:
+                return
+            if number % FORGETTING_ROUNDS == 0:
+                await self._forget()
             await self.collect()
             try:
                 async with asyncio.timeout(PAUSE_SECONDS):

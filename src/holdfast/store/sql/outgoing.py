@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Dialect, Engine, Executable, insert, select
+from sqlalchemy import Connection, Dialect, Engine, Executable, Insert, insert, select
 from sqlalchemy.dialects import mysql, postgresql
 
-from holdfast.core.records import Record
-from holdfast.exceptions import ConfigurationError
+from holdfast.core.records import NamedRecord, Record
+from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.records import encode_record
 from holdfast.store.sql import schema as schema
+from holdfast.store.sql.message_ids import row_of
 
 
 class DBConnection(Protocol):
@@ -26,9 +27,11 @@ class DBConnection(Protocol):
 
 
 def put(connection: Connection | DBConnection, location: str, record: Record) -> None:
-    """Put a record into the caller's open transaction, for the source with its store at ``location``.
+    """Put a record into the caller's open transaction, for the source with its store at ``location``. The same message
+    with a MessageID that the application chose is put once, while the store remembers it.
 
     Raises:
+        EnvelopeError: The store remembers another message with the MessageID that the application chose.
         ConfigurationError: That store was never opened, or ``connection`` is not a connection to such a database.
         Exception: The database's own error, as for any statement of the caller's.
     """
@@ -44,8 +47,37 @@ def put(connection: Connection | DBConnection, location: str, record: Record) ->
         raise _missing(address) from error
     if row is None:
         raise _missing(address)
+    if isinstance(record, NamedRecord) and _is_stored(connection, address, row[0], record):
+        return
     # Inline: without RETURNING, for which PostgreSQL demands SELECT too.
     _execute(connection, address, insert(schema.outgoing).inline().values(space=row[0], data=encode_record(record)))
+
+
+def _is_stored(connection: Connection | DBConnection, address: SQLAddress, space: int, record: NamedRecord) -> bool:
+    """Remember a MessageID; or return True if the store remembers it, with this message.
+
+    A concurrent transaction with the same MessageID waits here until the first one ends.
+    """
+    table, values = schema.message_ids, row_of(space, record)
+    is_postgresql = address.database == "postgresql"
+    added: Insert
+    if is_postgresql:
+        # Without a target, which would demand SELECT.
+        added = postgresql.insert(table).on_conflict_do_nothing()
+    else:
+        added = insert(table).prefix_with("IGNORE")
+    added = added.inline().values(values).execution_options(preserve_rowcount=True)
+    if _execute(connection, address, added).rowcount != 0:
+        return False
+    found = select(table.c.digest).where(table.c.space == space, table.c.message_key == values[1])
+    # In MariaDB, the transaction's snapshot may be older than the row.
+    known = _execute(connection, address, found if is_postgresql else found.with_for_update(read=True)).fetchone()
+    if known is not None and bytes(known[0]) != values[2]:
+        raise EnvelopeError(
+            f"another message with the MessageID {record.message_id} was stored before",
+            remedy="Use a different MessageID for each message, or none. The same message may be sent again.",
+        )
+    return known is not None
 
 
 def _check(connection: object) -> None:

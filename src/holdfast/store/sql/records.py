@@ -1,4 +1,4 @@
-"""Reads the stored records: of partitions, held ones, and those that applications enqueued."""
+"""Reads the stored records: of partitions, held ones, and those that applications enqueued with their MessageIDs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.store.plan import Where
 from holdfast.store.records import decode_record
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import PIECE_BYTES, EnqueuedRecord
+from holdfast.store.sql.message_ids import forget_old
 from holdfast.store.sql.schema import signed
 
 _SIZES_AT_ONCE = 2000
@@ -23,7 +24,7 @@ class StoredRecords:
     """The records of one space, read on connections of their own.
 
     Args:
-        engine: Its connections are only for reading, each statement by itself.
+        engine: Its connections are for statements outside batches, each by itself.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -88,6 +89,17 @@ class StoredRecords:
             asked = select(table.c.number, table.c.data).where(table.c.number.in_(numbers)).order_by(table.c.number)
             rows = connection.execute(asked).all()
         return [EnqueuedRecord(**_fields(decode_record(bytes(data))), enqueued=number) for number, data in rows]
+
+    def count_enqueued(self, space: int) -> int:
+        """Return how many records other transactions have enqueued for a source."""
+        table = schema.outgoing
+        with self._engine.connect() as connection:
+            return connection.scalar(select(func.count()).where(table.c.space == space)) or 0
+
+    def forget_message_ids(self, space: int) -> None:
+        """Forget all but the newest MessageIDs that applications chose."""
+        with self._engine.connect() as connection:
+            forget_old(connection, space)
 
     def close(self) -> None:
         """Close its idle connections. A later read opens another one."""

@@ -34,12 +34,8 @@ from sqlalchemy.dialects import mysql
 
 from holdfast.exceptions import StoreFormatError
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the tables that this version of Holdfast reads and writes."""
-
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
-"""Version -> the function that upgrades to the next version. A killed step is run again and must tolerate that: MariaDB
-and MySQL cannot roll back changes to a table."""
 
 SPACE_SHIFT = 40
 """A part's number is its space's number, shifted left by this many bits, plus a number of the part."""
@@ -186,6 +182,17 @@ outgoing = _table(
 """Records that an application's transactions enqueue for a source. The source moves them into its outbox, where they
 get an offset: transactions end in any order, or roll back."""
 
+message_ids = _table(
+    "message_ids",
+    _in_key(_number("space")),
+    _in_key(_key("message_key")),
+    _bytes("digest"),
+    _number("stored_at"),
+    Index("holdfast_message_ids_age", "space", "stored_at"),
+)
+"""MessageIDs that applications chose for a source, each with a digest of its message and the microseconds since
+1970-01-01 UTC. They outlive the messages, so that a transaction that is repeated does not store its message again."""
+
 
 def key_of(name: str) -> bytes:
     encoded = name.encode()
@@ -235,10 +242,25 @@ def keys(table: Table) -> list[str]:
 def _tune(connection: Connection) -> None:
     for table in (records, pieces, contents):  # bodies stay uncompressed: compression costs more than it saves
         connection.execute(text(f"ALTER TABLE {table.name} ALTER COLUMN data SET STORAGE EXTERNAL"))
-    for table in (records, pieces, contents, references, outgoing):
+    _vacuum_early(connection, records, pieces, contents, references, outgoing, message_ids)
+
+
+def _vacuum_early(connection: Connection, *tables: Table) -> None:
+    for table in tables:
         has_toast = any(isinstance(column.type, LargeBinary) for column in table.columns)
         settings = [f"{prefix}{one}" for prefix in ("", "toast.")[: 1 + has_toast] for one in VACUUM]
         connection.execute(text(f"ALTER TABLE {table.name} SET ({', '.join(settings)})"))
+
+
+def _create_message_ids(connection: Connection) -> None:
+    message_ids.create(connection, checkfirst=True)
+    if connection.dialect.name == "postgresql":
+        _vacuum_early(connection, message_ids)
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _create_message_ids}
+"""Version -> the function that upgrades to the next version. A killed step is run again and must tolerate that: MariaDB
+and MySQL cannot roll back changes to a table."""
 
 
 def prepare(connection: Connection, place: str) -> None:

@@ -470,6 +470,14 @@ class SQLStore(Reads):
         """
         return self._trying(lambda: self._records.enqueued(self.space, limit, max_bytes))
 
+    def count_enqueued(self) -> int:
+        """See :meth:`Transactional.count_enqueued`."""
+        return self._trying(lambda: self._records.count_enqueued(self.space))
+
+    def forget_message_ids(self) -> None:
+        """See :meth:`Transactional.forget_message_ids`."""
+        self._trying(lambda: self._records.forget_message_ids(self.space), "be written")
+
     # --- reading --------------------------------------------------------------------------------------------------
 
     def read_encoded(

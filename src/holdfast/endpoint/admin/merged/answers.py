@@ -25,6 +25,7 @@ _SUMS = (
     "count",
     "deleted",
     "discarded",
+    "enqueued",
     "in_doubt",
     "lag",
     "left",

@@ -14,6 +14,7 @@ from holdfast.endpoint.admin.shapes.requests import Key, MessagePage
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.sending.outboxes import Outboxes, no_key
 from holdfast.exceptions import ConfigurationError
+from holdfast.store import Transactional
 
 
 class OutboxRoutes:
@@ -35,9 +36,10 @@ class OutboxRoutes:
     @route("GET", "outbox", WaitingList, MessagePage, is_large=True)
     async def _list(self, asked: Asked) -> object:
         """List unacknowledged messages."""
-        outboxes = self._outboxes
+        outboxes, store = self._outboxes, self._app.store
         shown = await asyncio.to_thread(outboxes.listed, min(asked.query.limit, MOST_LISTED))
-        return {"messages": [self._marked(one) for one in shown], "count": outboxes.count}
+        enqueued = await asyncio.to_thread(store.count_enqueued) if isinstance(store, Transactional) else 0
+        return {"messages": [self._marked(one) for one in shown], "count": outboxes.count, "enqueued": enqueued}
 
     def _marked(self, shown: dict[str, Any]) -> dict[str, Any]:
         mark = numbering_of(self._app).mark

@@ -437,10 +437,12 @@ class Waiting(Shape):
 
 
 class WaitingList(Shape):
-    """Some of the messages that wait to be sent."""
+    """Some of the messages that wait to be sent. ``enqueued`` is the number of messages of other transactions that the
+    source of a store in a database has not put into its outbox yet."""
 
     messages: list[Waiting]
     count: int
+    enqueued: int
 
 
 class GivenUp(Shape):
