@@ -58,9 +58,9 @@ class Destination(HandlerRegistration, ASGIApplication):
         queues: The queues that store messages, each with how long it keeps them, whether or not they have been read:
             words such as "7d", "12h 10GB", "none", or "7d readers 30d", which limits how long a reader's cursor
             protects older messages; or a RetentionPolicy. None: seven days, of any size; but if there are handlers, and
-            the queue never had a reader, the destination deletes each message once it is handled. A queue always keeps
-            messages that handlers have not finished. Handlers receive the messages of the first queue. By default, the
-            only queue is "inbox".
+            the queue never had a reader, the destination deletes messages once they are handled, 256 of a partition at
+            a time. A queue always keeps messages that handlers have not finished. Handlers receive the messages of the
+            first queue. By default, the only queue is "inbox".
         partitions: The number of partitions of each queue, fixed when the store is created. The messages of a Sequence
             stay in one partition, which preserves their order.
         http: The public URL of the destination; what peers may do: addresses that they may name, limits; and TLS and
