@@ -188,9 +188,8 @@ def test_a_stream_counts_rows_without_a_time_and_keeps_them_as_dead_letters(
     made.settings(name="p", checkpoint=str(tmp_path / "work"))
     made.source("orders", broker=server.url, queue="orders")
     made.step("given", sql="SELECT *, try_cast(body AS TIMESTAMP) AS at FROM orders")
-    made.step(
-        "counted", sql="SELECT window(at, '1 minute') w, count(*) many FROM given GROUP BY 1", state={"time": "At"}
-    )
+    sql = "SELECT window(at, '1 minute') AS w, count(*) AS many FROM given GROUP BY 1"
+    made.step("counted", sql=sql, state={"time": "At"})
     made.sink("out", table=str(tmp_path / "out"))
     made.route("counted", "out")
     batches: list[MediatedBatch] = []
@@ -214,9 +213,20 @@ def test_a_stream_counts_rows_without_a_time_and_keeps_them_as_dead_letters(
     late = "2020-01-01T00:01:00Z"
     assert counts(late, "never", "2020-01-01T00:31:00Z") == (2, 2)
     letters = read_dead_letters(spark, str(tmp_path / "dead")).collect()
-    assert {(row["step"], row["offset"], row["body"]) for row in letters} == {
-        ("counted", 4, late),
-        ("counted", 5, "never"),
-    }
-    (reason,) = [row["reasons"] for row in letters if row["body"] == "never"]
-    assert reason == ["at is null, so the row has no time, and no result includes it"]
+    found = {(row["step"], row["offset"], row["body"]): row["reasons"][0] for row in letters}
+    assert found.pop(("counted", 5, "never")) == "at is null, so the row has no time, and no result includes it"
+    assert "the watermark of batch" in found.pop(("counted", 4, late))
+    assert not found
+
+
+def test_a_window_is_no_time_of_a_state(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a window, Spark makes a watermark near 1970: no window would ever end, and no row would reach a sink."""
+    places = Places(tmp_path)
+    places.add(
+        "window",
+        {"sql": "SELECT *, window(at, '1 minute') AS w FROM given"},
+        {"sql": "SELECT w, count(*) AS many FROM p0_0 GROUP BY w", "state": {"time": "w"}},
+    )
+    with pytest.raises(ConfigurationError, match="the column 'w' of 'p0_0' is struct<") as caught:
+        places.found(spark)
+    assert "make the window in this step" in caught.value.remedy

@@ -142,9 +142,12 @@ class Frames:
             column = time_column(rows, time)
             if column is None:
                 continue
-            if not _is_time(column.dataType):
+            # Spark also accepts a window, but then computes a wrong watermark, so that no window ever ends.
+            if not isinstance(column.dataType, T.TimestampType | T.TimestampNTZType):
                 told = f"state.time: the column '{column.name}' of '{name}' is {column.dataType.simpleString()}"
                 remedy = f"Make it a TIMESTAMP in a step above: 'CAST({column.name} AS TIMESTAMP) AS {column.name}'"
+                if isinstance(column.dataType, T.StructType) and "end" in column.dataType.names:
+                    remedy = "Name the TIMESTAMP column that the window is made of, and make the window in this step"
                 raise ConfigurationError(told, remedy=remedy)
             timed = self._timed(step, name, column) if column.nullable else rows
             if rows.isStreaming:
@@ -192,13 +195,6 @@ def time_column(rows: DataFrame, name: str) -> T.StructField | None:
 def no_time_of(column: str) -> str:
     """Return the reason of a dead letter whose time is null."""
     return f"{column} is null, so the row has no time, and no result includes it"
-
-
-def _is_time(kind: T.DataType) -> bool:
-    """Whether Spark makes a watermark of such a column: of times, or of windows."""
-    if isinstance(kind, T.StructType):
-        return any(one.name == "end" and _is_time(one.dataType) for one in kind)
-    return isinstance(kind, T.TimestampType | T.TimestampNTZType)
 
 
 @contextmanager

@@ -90,12 +90,11 @@ def late_letters(
         if column is None:
             continue
         time = F.col(f"`{column.name}`")
-        ended = time["end"] if isinstance(column.dataType, T.StructType) else time
         late = (
             f"{column.name} is before {told}, the watermark of batch {batch}: windows that had already ended do not "
             "include this row"
         )
         reason = F.when(time.isNull(), no_time_of(column.name)).otherwise(F.lit(late))
-        lost = time.isNull() | (ended < F.timestamp_millis(F.lit(watermark)))
+        lost = time.isNull() | (time < F.timestamp_millis(F.lit(watermark)))
         letters.append(as_letters(rows.where(lost), step.name, F.array(reason)))
     return letters
