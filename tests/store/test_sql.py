@@ -270,27 +270,26 @@ def test_older_tables_are_brought_up_to_date_step_by_step(database, old, monkeyp
     def fill(connection):
         connection.execute(text("UPDATE holdfast_queues SET extra = 1"))
 
-    monkeypatch.setattr(sql_schema, "SCHEMA", 4)
-    monkeypatch.setattr(sql_schema, "MIGRATIONS", {2: add, 3: fill})
-    with pytest.raises(StoreFormatError, match="have version 2, but need 4") as caught:
+    monkeypatch.setattr(sql_schema, "SCHEMA", 3)
+    monkeypatch.setattr(sql_schema, "MIGRATIONS", {1: add, 2: fill})
+    with pytest.raises(StoreFormatError, match="have version 1, but need 3") as caught:
         open_store(old, read_only=True)
     assert "upgrades" in caught.value.remedy
     store = open_store(old)
     assert store.load().sequences == {"urn:s": {"n": 1}}
     store.close()
-    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "4"
+    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "3"
     assert database.sql("SELECT count(extra) FROM holdfast_queues", database="versions").strip() == "0"
 
 
-def test_tables_of_version_1_get_the_table_of_message_ids(database, old):
-    database.sql("DROP TABLE holdfast_message_ids; UPDATE holdfast_schema SET version = 1", database="versions")
+def test_tables_of_earlier_programs_get_the_table_of_message_ids_and_keep_their_version(database, old):
+    database.sql("DROP TABLE holdfast_message_ids", database="versions")
     for _ in range(2):
         store = open_store(old)
         assert store.load().sequences == {"urn:s": {"n": 1}}
         store.forget_message_ids()
         store.close()
-        # As if a process was killed before it noted the new version.
-        database.sql("UPDATE holdfast_schema SET version = 1", database="versions")
+    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "1"
 
 
 def test_a_failed_migration_leaves_the_old_version_and_postgresql_undoes_it(database, old, monkeypatch):
@@ -299,11 +298,11 @@ def test_a_failed_migration_leaves_the_old_version_and_postgresql_undoes_it(data
         connection.execute(text("SELECT nothing FROM nowhere"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(sql_schema, "SCHEMA", 3)
-        patched.setattr(sql_schema, "MIGRATIONS", {2: half})
+        patched.setattr(sql_schema, "SCHEMA", 2)
+        patched.setattr(sql_schema, "MIGRATIONS", {1: half})
         with pytest.raises(StoreFailed):
             open_store(old)
-    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "2"
+    assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "1"
     if isinstance(database, PostgreSQL):
         asked = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'extra'"
         assert database.sql(asked, database="versions").strip() == "0"

@@ -34,8 +34,12 @@ from sqlalchemy.dialects import mysql
 
 from holdfast.exceptions import StoreFormatError
 
-SCHEMA = 2
+SCHEMA = 1
 """The version of the tables that this version of Holdfast reads and writes."""
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
+"""Version -> the function that upgrades to the next version. A killed step is run again and must tolerate that: MariaDB
+and MySQL cannot roll back changes to a table."""
 
 SPACE_SHIFT = 40
 """A part's number is its space's number, shifted left by this many bits, plus a number of the part."""
@@ -191,7 +195,8 @@ message_ids = _table(
     Index("holdfast_message_ids_age", "space", "stored_at"),
 )
 """MessageIDs that applications chose for a source, each with a digest of its message and the microseconds since
-1970-01-01 UTC. They outlive the messages, so that a transaction that is repeated does not store its message again."""
+1970-01-01 UTC. They outlive the messages, so that a transaction that is repeated does not store its message again.
+Earlier programs of version 1 do not know the table and do not miss it, so both may use one database."""
 
 
 def key_of(name: str) -> bytes:
@@ -252,17 +257,6 @@ def _vacuum_early(connection: Connection, *tables: Table) -> None:
         connection.execute(text(f"ALTER TABLE {table.name} SET ({', '.join(settings)})"))
 
 
-def _create_message_ids(connection: Connection) -> None:
-    message_ids.create(connection, checkfirst=True)
-    if connection.dialect.name == "postgresql":
-        _vacuum_early(connection, message_ids)
-
-
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _create_message_ids}
-"""Version -> the function that upgrades to the next version. A killed step is run again and must tolerate that: MariaDB
-and MySQL cannot roll back changes to a table."""
-
-
 def prepare(connection: Connection, place: str) -> None:
     """Create the tables, or upgrade them; in the caller's transaction, under the caller's lock.
 
@@ -282,3 +276,7 @@ def prepare(connection: Connection, place: str) -> None:
         MIGRATIONS[found](connection)
         found += 1
         connection.execute(update(versions).values(version=found))
+    if not inspect(connection).has_table(message_ids.name):
+        message_ids.create(connection)
+        if connection.dialect.name == "postgresql":
+            _vacuum_early(connection, message_ids)
