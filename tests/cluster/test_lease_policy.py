@@ -15,6 +15,8 @@ def test_a_node_renews_often_and_stops_before_its_lease_ends(lease: float) -> No
     policy = LeasePolicy(lease)
     assert 3 * policy.renewal < policy.trust < policy.silence < policy.lease
     assert policy.poll <= policy.renewal
+    assert lease / 12 <= policy.hold <= policy.keep < policy.trust
+    assert policy.hold == min(0.5, policy.keep) or lease > 6
 
 
 @pytest.mark.parametrize("lease", [0.5, 121.0, 0.0, -1.0, float("nan"), float("inf"), "6", None, True])

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin
+from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin, ReportedClaim
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.states import GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Report
 
 POLICY = LeasePolicy(6.0)
+
+
+class EarlierPolicy(LeasePolicy):
+    """That of a version that held and kept partitions equally long, and did not report for how long."""
+
+    __slots__ = ()
+
+    @property
+    def hold(self) -> float:
+        return self.keep
+
+
 PARTITIONS = 5
 STEP = 0.1
 
@@ -64,6 +78,7 @@ class Process:
     """Until when it can ask, but the coordinator hears no heartbeat."""
     is_dead: bool = False
     is_leaving: bool = False
+    policy: LeasePolicy = POLICY
     is_older: bool = False
     """Whether it is of a version that knows no resignations: it claims a log when it is trusted."""
     told: Report = field(default_factory=Report)
@@ -76,7 +91,25 @@ class Process:
     """Until when answers take long."""
 
 
-class OlderMembership(GroupMembership):
+class ForgetsHandlers(GroupMembership):
+    """The next node does not wait for the end of a worker that may act no longer, which hides other mistakes."""
+
+    def _awaits_worker(self, partition: int, waited: float) -> bool:
+        return False
+
+
+class EarlierMembership(GroupMembership):
+    """A node of a version that waits for as long as it acts itself, whoever had the partition."""
+
+    @property
+    def report(self) -> Report:
+        return replace(super().report, lease=0.0, hold=0.0, claims={})
+
+    def noted(self, **known: Any) -> None:
+        super().noted(**{**known, "claims": {}, "longest_lease": 0.0})
+
+
+class OlderMembership(EarlierMembership):
     """A node of a version that does not know what its logs say, and ends a worker before the group may have it."""
 
     def follows_until(self, partition: int) -> float:
@@ -107,6 +140,7 @@ class Group:
         seed: Decides what happens.
         membership: How nodes decide.
         older: How nodes of an earlier version decide; None: there are none.
+        policies: Those of the nodes.
     """
 
     def __init__(
@@ -114,8 +148,12 @@ class Group:
         seed: int,
         membership: type[GroupMembership] = GroupMembership,
         older: type[GroupMembership] | None = None,
+        policies: Sequence[LeasePolicy] = (POLICY,),
     ) -> None:
         self.random = random.Random(seed)
+        self.policies = policies
+        self.claims: dict[int, ReportedClaim] = {}
+        """The last claims that nodes have reported."""
         self.now = 100.0
         self.kind, self.older = membership, older
         self.logs = [Log() for _ in range(PARTITIONS)]
@@ -133,8 +171,12 @@ class Group:
     def start(self, node: str) -> Process:
         is_older = self.older is not None and self.random.random() < 0.3
         kind = self.older if self.older is not None and is_older else self.kind
-        process = Process(kind(node, f"http://{node}", PARTITIONS, POLICY, self.now), "", node, self.now)
-        process.is_older = is_older
+        policy = self.policies[0] if len(self.policies) == 1 else self.random.choice(self.policies)
+        if issubclass(kind, EarlierMembership):
+            policy = EarlierPolicy(policy.lease)
+        process = Process(kind(node, f"http://{node}", PARTITIONS, policy, self.now), "", node, self.now)
+        process.is_older, process.policy = issubclass(kind, OlderMembership), policy
+        process.told = process.membership.report  # Kafka has it before the node joins the group
         self.join(process)
         return process
 
@@ -170,7 +212,7 @@ class Group:
                 for process in self.acting(partition):
                     worker = process.workers[partition]
                     if worker.busy_until <= self.now and handlers.random() < 0.2:
-                        worker.busy_until = self.now + handlers.choice([0.2, POLICY.hold, 2 * POLICY.hold])
+                        worker.busy_until = self.now + handlers.choice([0.2, POLICY.keep, 2 * POLICY.keep])
                 found = [one.workers[partition] for one in self.processes if partition in one.workers]
                 busy = [one for one in found if one.busy_until > self.now]
                 assert len(busy) <= 1, f"{self.now:.1f}: {len(busy)} handle messages of {partition}"
@@ -245,8 +287,13 @@ class Group:
             prepared=frozenset((one.node, p) for one in self.processes for p in one.told.prepared),
             serving=frozenset((one.node, p) for one in self.processes for p in one.told.serving),
             ending=frozenset((one.node, p) for one in self.processes for p in one.told.ending),
+            claims=dict(self.claims),
+            longest_lease=max(one.told.lease for one in self.processes),
         )
-        process.told = process.membership.report
+        process.told = told = process.membership.report
+        for p, epoch in told.claims.items():
+            if p not in self.claims or epoch > self.claims[p].epoch:
+                self.claims[p] = ReportedClaim(epoch, process.node, process.since, told.lease, told.hold)
 
     def work(self, process: Process) -> None:
         """Look, and start and end workers."""
@@ -366,9 +413,9 @@ class Group:
         self.members = {
             member: one
             for member, one in self.members.items()
-            if one.heard + POLICY.lease > self.now and one.member == member
+            if one.heard + one.policy.lease > self.now and one.member == member
         }
-        self.pins = {name: one for name, one in self.pins.items() if one[0].heard + POLICY.lease > self.now}
+        self.pins = {name: one for name, one in self.pins.items() if one[0].heard + one[0].policy.lease > self.now}
         self.owners = {p: member for p, member in self.owners.items() if member in self.members}
         if not self.members:
             return
@@ -403,7 +450,7 @@ class Group:
     def calm(self) -> None:
         """Without faults, every partition is served at last, and stays where it is."""
         for _ in range(10):
-            self.run(POLICY.lease, faults=False)
+            self.run(max(one.lease for one in self.policies), faults=False)
             if all(self.is_placed(partition) for partition in range(PARTITIONS)):
                 return
         raise AssertionError("not every partition is served where it belongs")

@@ -8,10 +8,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from group_world import POLICY, STEP
+from group_world import STEP, EarlierPolicy
 
 from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin
 from holdfast.cluster.group.membership import GroupMembership
+
+POLICY = EarlierPolicy(6.0)
+"""With a hold that is as long as a node keeps a partition: then fewer looks make a mistake show."""
 
 
 @dataclass
@@ -102,15 +105,15 @@ def flip_pins(seed: int, kind: type[GroupMembership] = GroupMembership, *, resig
 
     def look(node: str, now: float) -> Look:
         sent = now + STEP * chance.choice([1, 3])
-        delay = POLICY.hold * chance.choice([0.8, 2, 6, 9] if chance.random() < slow[node] else [0.05, 0.2, 0.4])
+        delay = POLICY.keep * chance.choice([0.8, 2, 6, 9] if chance.random() < slow[node] else [0.05, 0.2, 0.4])
         return Look(sent, sent + delay * chance.choice([0.0, 0.5, 1.0]), sent + delay)
 
     def pinned(now: float, looks: Mapping[str, Look]) -> Collection[Pin]:
         nonlocal pins, flip_at
         if now >= flip_at:
             before_slowest = max(one.seen for one in looks.values()) - STEP
-            is_slow = before_slowest > now + POLICY.hold and chance.random() < 0.7
-            flip_at = before_slowest if is_slow else now + POLICY.hold * chance.choice([0.1, 0.9, 2, 4, 6])
+            is_slow = before_slowest > now + POLICY.keep and chance.random() < 0.7
+            flip_at = before_slowest if is_slow else now + POLICY.keep * chance.choice([0.1, 0.9, 2, 4, 6])
             wanted = chance.choice(["", "", "b", "c", "bc"])
             kept = {name: pin for name, pin in pins.items() if chance.random() < 0.8}
             pins = {name: kept.get(name) or Pin(f"{name}-{now}", name, 100.0, 0) for name in wanted}
@@ -140,26 +143,26 @@ def overlook_pin(
         delay: Holds until the coordinator describes the group the second time.
         next_after: Steps from the second look until another pin comes; None: none comes.
     """
-    first = 100.0 + 3 * POLICY.hold
-    begin = first + start * POLICY.hold
-    end = begin + length * POLICY.hold
+    first = 100.0 + 3 * POLICY.keep
+    begin = first + start * POLICY.keep
+    end = begin + length * POLICY.keep
 
     def look(node: str, now: float) -> Look:
         sent = now + STEP
         if node == "a" and first <= now < first + 3 * STEP:
-            return Look(sent, sent + seen * gap * POLICY.hold, sent + gap * POLICY.hold)
-        if node == "a" and first + gap * POLICY.hold <= now < first + gap * POLICY.hold + 3 * STEP:
-            return Look(sent, sent + delay * POLICY.hold, sent + delay * POLICY.hold)
+            return Look(sent, sent + seen * gap * POLICY.keep, sent + gap * POLICY.keep)
+        if node == "a" and first + gap * POLICY.keep <= now < first + gap * POLICY.keep + 3 * STEP:
+            return Look(sent, sent + delay * POLICY.keep, sent + delay * POLICY.keep)
         if node == "b" and end - 3 * STEP <= now < end:
-            return Look(sent, end, end + POLICY.hold)
+            return Look(sent, end, end + POLICY.keep)
         return Look(sent, sent, sent)
 
     def pinned(now: float, _: Mapping[str, Look]) -> Collection[Pin]:
-        if next_after is not None and now >= first + gap * POLICY.hold + next_after * STEP:
+        if next_after is not None and now >= first + gap * POLICY.keep + next_after * STEP:
             return [Pin("c-1", "c", 100.0, 0)]
         return [Pin("b-1", "b", 100.0, 0)] if begin <= now < end else []
 
-    look_at_pins(kind, (gap + length + 8) * POLICY.hold, pinned, look, resigns=resigns)
+    look_at_pins(kind, (gap + length + 8) * POLICY.keep, pinned, look, resigns=resigns)
 
 
 def search_pins(kind: type[GroupMembership], seeds: int, *, resigns: bool = False) -> None:

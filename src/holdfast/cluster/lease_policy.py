@@ -11,6 +11,8 @@ PARTITIONS: Final = 24
 """Default number of partitions of a new cluster."""
 MOST_PARTITIONS: Final = 64
 MOST_NODES: Final = 64
+LONGEST_LEASE: Final = 120.0
+"""Seconds."""
 LONGEST_NAME: Final = 100
 """Characters of a node's name."""
 
@@ -30,7 +32,7 @@ class LeasePolicy:
         ConfigurationError: for an invalid number.
     """
 
-    lease: Annotated[float, Unit.SECONDS, Within(1, 120)] = 6.0
+    lease: Annotated[float, Unit.SECONDS, Within(1, LONGEST_LEASE)] = 6.0
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -52,8 +54,14 @@ class LeasePolicy:
 
     @property
     def hold(self) -> float:
-        """Seconds for which a node of a consumer group acts after it asked for the group and was in it. A node that
-        gets a partition waits as long."""
+        """Seconds for which a node of a consumer group acts after it asked for the group and was in it. The next owner
+        waits as long after it has found that node gone."""
+        return min(max(0.5, self.lease / 12), self.keep)
+
+    @property
+    def keep(self) -> float:
+        """Seconds for which a node of a consumer group may keep a partition after it last asked and was the owner, as
+        long as it stays in the group. The next owner waits as long for a node that is still there."""
         return 0.3 * self.lease
 
     @property

@@ -47,6 +47,8 @@ class Report:
         clock_ahead: Seconds that its clock is ahead of that of the database or of Kafka, negative if behind; 0: few.
         prepared: The partitions of other nodes that it could serve at once.
         ending: The partitions that it has lost, with workers that have not ended yet.
+        lease, hold: Seconds, as its LeasePolicy has them. Only on Kafka; 0: an earlier version does not report them.
+        claims: Partition -> the last claim of one of its workers in the log of that partition.
     """
 
     serving: tuple[int, ...] = ()
@@ -57,6 +59,9 @@ class Report:
     clock_ahead: int = 0
     prepared: tuple[int, ...] = ()
     ending: tuple[int, ...] = ()
+    lease: float = 0.0
+    hold: float = 0.0
+    claims: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the report as JSON text, in which keys of objects are text."""

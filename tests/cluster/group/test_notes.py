@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 from holdfast.cluster.agent import AgentSettings
 from holdfast.cluster.group.agent import _GroupAgent
-from holdfast.cluster.group.members import GroupMember
+from holdfast.cluster.group.members import GroupMember, ReportedClaim
 from holdfast.cluster.group.notes import (
     Notes,
     decline_note,
@@ -51,6 +51,35 @@ def test_a_report_counts_until_the_node_leaves_or_starts_again() -> None:
     assert notes.report_of(member("a", 2.5)) == notes.report_of(member("b")) == Report()
     notes.read([forget_note("a")])
     assert notes.report_of(member("a")) == Report()
+
+
+def test_the_last_claim_of_a_log_is_known_when_the_next_process_of_that_name_reports() -> None:
+    notes = Notes()
+    notes.read([report_note("a", 1.5, Report(lease=30.0, hold=2.5, claims={0: 7, 1: 4}))])
+    notes.read([report_note("b", 1.5, Report(lease=6.0, hold=0.5, claims={0: 6, 1: 5}))])
+    assert notes.longest_lease == 30.0
+    notes.read([report_note("a", 2.5, Report(lease=6.0, hold=0.5)), forget_note("b")])
+    assert notes.claims == {0: ReportedClaim(7, "a", 1.5, 30.0, 2.5), 1: ReportedClaim(5, "b", 1.5, 6.0, 0.5)}
+    assert notes.longest_lease == 30.0
+    notes.read([report_note("a", 2.5, Report(lease=6.0, hold=0.5, claims={0: 9}))])
+    assert notes.longest_lease == 6.0
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Report(claims={0: 7}),
+        Report(lease=6.0, hold=0.0, claims={0: 7}),
+        Report(lease=6.0, hold=7.0, claims={0: 7}),
+        Report(lease=1000.0, hold=500.0, claims={0: 7}),
+        Report(lease=6.0, hold=0.5, claims={-1: 7, 64: 7}),
+    ],
+    ids=["an earlier version", "no hold", "more than the lease", "no lease", "no partition"],
+)
+def test_a_claim_of_a_node_with_unknown_times_does_not_count(report: Report) -> None:
+    notes = Notes(dict([report_note("a", 1.5, report)]))
+    assert notes.claims == {}
+    assert notes.longest_lease in (0.0, 6.0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ virtual time: claims and resignations come late or never, and nodes of an earlie
 from __future__ import annotations
 
 import pytest
-from group_world import POLICY, Group, Log, OlderMembership, Process
+from group_world import POLICY, ForgetsHandlers, Group, Log, OlderMembership, Process
 from pin_world import Look, look_at_pins
 from worlds import each_world
 
@@ -43,31 +43,6 @@ def test_nodes_follow_resignations_unless_one_of_them_does_not_know_them() -> No
     assert found[0] > 0 == found[1]
 
 
-class ForgetsHandlers(GroupMembership):
-    """The next node does not wait for the end of a worker that may act no longer, which hides other mistakes."""
-
-    def _awaits_worker(self, partition: int, waited: float) -> bool:
-        return False
-
-
-class OverlooksClaims(ForgetsHandlers):
-    """A claim that its worker reads says nothing about who may act."""
-
-    def log_noted(self, partition: int, note: LogNote, now: float) -> None:
-        vouched = self._vouched.get(partition, 0)
-        self._vouched[partition] = max(vouched, note.epoch)
-        super().log_noted(partition, note, now)
-        if partition in self._vouched:
-            self._vouched[partition] = vouched
-
-
-class VouchesForAllClaims(GroupMembership):
-    """Also for those that come while it may act."""
-
-    def vouched(self, partition: int) -> int:
-        return 1_000_000 if partition in self._vouched else 0
-
-
 class FollowsBesideOlderNodes(ForgetsHandlers):
     def follows_until(self, partition: int) -> float:
         self._alike_since = -1000.0
@@ -100,12 +75,10 @@ class CountsLateResignations(Group):
 @pytest.mark.parametrize(
     ("mistake", "first"),
     [
-        (OverlooksClaims, 272),
-        (VouchesForAllClaims, 16),
-        (FollowsBesideOlderNodes, 107),
-        (ResignsBeforeTheWorkerEnded, 1),
+        (FollowsBesideOlderNodes, 222),
+        (ResignsBeforeTheWorkerEnded, 10),
         (FollowsAnEarlierResignation, 0),
-        (CountsLateResignations, 11),
+        (CountsLateResignations, 16),
     ],
 )
 def test_a_mistake_with_resignations_is_noticed(mistake: type[GroupMembership] | type[Group], first: int) -> None:
@@ -162,9 +135,25 @@ def test_a_claim_from_before_a_node_lost_and_got_a_partition_again_does_not_coun
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A paused node has claimed the log, and wakes when another one serves. It gets the partition again at once."""
+    me = GroupMember("me", "a", "http://a", 40.0, "", frozenset({0}))
+
+    def trusted() -> float:
+        node = GroupMembership("a", "http://a", 1, POLICY, 40.0)
+        node.assigned([0], "me", 100.0)
+        node.looked(GroupPicture((me,), True), 100.1, 100.1)
+        node.lost([0], 100.2)
+        node.assigned([0], "me", 100.3)
+        found = []
+        for now in (100.4, 100.5):
+            node.looked(GroupPicture((me,), True), now, now)
+            node.log_noted(0, LogNote(6, False, 5), now)
+            node.stopped(node.ending)
+            found.append(node.trusted_until(0))
+        return max(found)
+
+    assert trusted() == 0.0
     monkeypatch.setitem(GROUP_TABLE, (GroupState.WAITING, GroupEvent.REVOKED), GroupState.ELSEWHERE)
-    with pytest.raises(AssertionError, match="act"):
-        Group(1145, ForgetsHandlers).run(120.0, faults=True)
+    assert trusted() > 0.0, "the mistake is noticed"
 
 
 def move_busy_workers(kind: type[GroupMembership], seeds: int) -> None:

@@ -22,9 +22,10 @@ from holdfast.cluster.group.cache_disk import CacheDisk
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
 from holdfast.cluster.group.members import LogNote
-from holdfast.cluster.group.membership import GroupMembership, name_taken
+from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.notes import Notes, decline_note, forget_note, report_note
 from holdfast.cluster.group.pictures import client_id, group_of, pin_client_id, topic_of
+from holdfast.cluster.group.refusals import name_taken
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.operating.status import DISK_REMEDY
 from holdfast.cluster.rows import Report as NodeReport
@@ -445,6 +446,8 @@ class _GroupAgent:
             prepared=frozenset((one.node, p) for one, report in reports for p in report.prepared),
             serving=frozenset((one.node, p) for one, report in reports for p in report.serving),
             ending=frozenset((one.node, p) for one, report in reports for p in report.ending),
+            claims=self._notes.claims,
+            longest_lease=self._notes.longest_lease,
             makes_way=self._disk.makes_way(
                 now, self._notes.has_room_beside(node, membership.members) if is_known else None
             ),

@@ -1,4 +1,5 @@
-"""What a node knows of the others and of its logs: the members of the group, their pins, and what a worker has read."""
+"""What a node knows of the others and of its logs: the members of the group, their pins, what a worker has read, and
+which node has made a claim."""
 
 from __future__ import annotations
 
@@ -77,3 +78,20 @@ class LogNote:
     epoch: int
     is_free: bool
     own: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedClaim:
+    """A claim of a log, as the node of the worker that made it reports it.
+
+    Args:
+        epoch: Its number.
+        node, since: The node, and when it started.
+        lease, hold: Seconds, as that node has them.
+    """
+
+    epoch: int
+    node: str
+    since: float
+    lease: float
+    hold: float

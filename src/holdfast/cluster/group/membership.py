@@ -6,19 +6,17 @@ partition, reads the log and follows it. It claims the log in one of two cases:
 
 - The last owner has *resigned* in the log, after its worker had ended: no node acts on the partition. Of several nodes
   that claim the log then, one has it, because a claim counts only directly after the claim that its author has read.
-- The node has waited for a hold since it got the partition, and since its worker read the last claim of another
-  process: then no earlier owner acts any longer, however many there were meanwhile. And no node of the group reports
-  that its worker still runs, because a handler may take longer than a hold.
+- The author of the last claim acts no longer: this node has waited for the author's hold since it found the author gone
+  from the group, or for the longer time to *keep* a partition (:mod:`holdfast.cluster.group.sights`). And no node of
+  the group reports that its worker still runs, because a handler may take longer than that.
 
 An operator's move adds a member to the group, a *pin*, which the node keeps only for one partition. The partition is
 then that node's, whatever the group assigns. All nodes see pins in the same description of the group as its members, so
 a partition changes between a pin and the group at one moment, which each node learns by looking. Without a resignation,
-a node acts only if its looks, less than a lease apart, have shown the same pin for more than a lease, or none for more
-than a hold. So slow looks delay nothing where no partition is moved.
+a node acts on its pin only if its looks, less than a lease apart, have shown it for more than a lease.
 
-A node that loses a partition keeps it as long as no other node can act without its resignation: for a hold after it
-last asked and was the owner, and for a lease after its last look without a pin. It ends its worker when the next node
-reports that its own one is prepared, or when that time is nearly over.
+A node that loses a partition keeps it as long as no other node can act without its resignation. It ends its worker when
+the next node reports that its own one is prepared, or when that time is nearly over.
 
 Only handlers and forwards need this. Stored messages are protected by the claims in the log
 (:mod:`holdfast.store.kafka.owner`). No clock and no connection is in here.
@@ -26,11 +24,14 @@ Only handlers and forwards need this. Stored messages are protected by the claim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin
+from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, Pin, ReportedClaim
+from holdfast.cluster.group.refusals import refusal
+from holdfast.cluster.group.sights import Presence, Sight, Waits
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Report, different_tables
@@ -42,31 +43,6 @@ from holdfast.exceptions import ConfigurationError
 LONGEST_END: Final = 30.0
 """Seconds that a node waits at most for the end of another node's worker. A node that ends kills its own ones earlier.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Sight:
-    """What an unbroken row of looks has shown of a partition.
-
-    Args:
-        pin: Its only pin; "": none; None: several.
-        since: When the answer to the first of them came.
-        sent: When the last one was sent.
-        has_claimed: Whether the worker has claimed the log meanwhile, after the last owner had resigned.
-    """
-
-    pin: str | None
-    since: float
-    sent: float
-    has_claimed: bool = False
-
-
-def name_taken(node: str) -> ConfigurationError:
-    """Return the error for a second node of a name."""
-    return ConfigurationError(
-        f"Another node of the cluster is named {node!r}",
-        remedy="Give each node another name: HOLDFAST_NODE, or node in [cluster].",
-    )
 
 
 class GroupMembership:
@@ -96,7 +72,8 @@ class GroupMembership:
         self._held: dict[int, str] = {}
         """Partition that the group assigns to this node -> as which member it is."""
         self._pinned: dict[int, Pin | None] = {}
-        self._sights: dict[int, _Sight] = {}
+        self._sights: dict[int, Sight] = {}
+        self._waits = Waits(policy)
         self._keep_until: dict[int, float] = {}
         """Partition that this node has lost, or that a pin has come for -> until when no other node acts on it unless
         this one resigns."""
@@ -108,7 +85,7 @@ class GroupMembership:
         self._vouched: dict[int, int] = {}
         """Partition -> no other process acts by this claim or an earlier one."""
         self._read_at: dict[int, float] = {}
-        """Partition -> when its worker read the last claim of another process: only later looks count."""
+        """Partition -> when this node got it, or its worker read a later claim: only later looks count."""
         self._rests: dict[int, float] = {}
         """Partition with a worker that could not be started -> until when no other one is started."""
         self._resigning: frozenset[tuple[str, float]] = frozenset()
@@ -128,6 +105,7 @@ class GroupMembership:
         self._members: dict[str, GroupMember] = {}
         self._seen: dict[str, float] = {}
         """Own member -> when it was last asked for and found."""
+        self._presence = Presence(policy)
         self._first_seen: float | None = None
         self._described: float | None = None
         """When the last description of the group was asked for."""
@@ -195,6 +173,9 @@ class GroupMembership:
             self.clock.ahead,
             tuple(p for p in self._preparing if p in self._notes and self.follows_until(p)),
             tuple(sorted(self.ending)),
+            self._policy.lease,
+            self._policy.hold,
+            {p: own for p, own in self._own.items() if own},
         )
 
     @property
@@ -260,7 +241,7 @@ class GroupMembership:
             return self._seen_until(partition) if is_owner else 0.0
         member = self._member_of[partition]
         if not member:
-            return until
+            return min(self._presence.until, until)
         seen = self._seen.get(member)
         return 0.0 if seen is None else min(seen + self._policy.hold, until)
 
@@ -269,8 +250,8 @@ class GroupMembership:
         not."""
         if self._states[partition] is not GroupState.WAITING or self._alike_since is None or self._described is None:
             return 0.0
-        # A node that does not know of resignations may have been in the group until then, and act for a hold.
-        is_alone = self._described > self._alike_since + self._policy.hold
+        # A node that does not know of resignations may have been in the group until then, and act for as long.
+        is_alone = self._described > self._alike_since + self._waits.longest.keep
         return self._seen_until(partition) if is_alone else 0.0
 
     def vouched(self, partition: int) -> int:
@@ -286,14 +267,13 @@ class GroupMembership:
         return 0.0 if seen is None else min(seen, sight.sent) + self._policy.hold
 
     def _is_clear(self, partition: int) -> bool:
-        """Whether no node acts any longer on what it saw of the partition's pins before."""
+        """Whether no node acts any longer by an earlier claim, or on what it saw of the partition's pins before."""
         sight = self._sights.get(partition)
-        if sight is None:
-            return False
-        return sight.has_claimed or sight.sent > self._clear_after(sight)
+        return sight is not None and (sight.is_clear or sight.sent > self._over_after(partition, sight))
 
-    def _clear_after(self, sight: _Sight) -> float:
-        return sight.since + (self._policy.lease if sight.pin else self._policy.hold)
+    def _over_after(self, partition: int, sight: Sight) -> float:
+        note = self._notes.get(partition)
+        return self._waits.over_after(partition, None if note is None else note.epoch, sight)
 
     def is_look_due(self, now: float) -> bool:
         """Whether another look, sent now, may show that a partition is this node's: it has no owner until then."""
@@ -302,8 +282,8 @@ class GroupMembership:
         preparing = self._preparing
         if not all(self._seen_until(p) for p in preparing):
             return True
-        sights = [self._sights[p] for p in preparing if p in self._sights and not self._is_clear(p)]
-        return any(now > self._clear_after(sight) for sight in sights)
+        sights = [(p, self._sights[p]) for p in preparing if not self._is_clear(p)]
+        return any(sight.since == math.inf or now > self._over_after(p, sight) for p, sight in sights)
 
     def trouble(self, now: float) -> str:
         """Return why this node can neither act nor tell who else does; "": it can."""
@@ -335,6 +315,11 @@ class GroupMembership:
             now: The time.
         """
         self._members, self._is_stable = {one.id: one for one in picture.members}, picture.is_stable
+        mine = (one.id for one in picture.members if (one.node, one.since) == (self.node, self._since))
+        until = self._presence.until
+        if not self._presence.looked(frozenset(mine), sent):
+            lost = {p for p in self._keep_until if not self._member_of[p]}
+            self._keep_until |= {p: min(until, self._keep_until[p]) for p in lost}
         found = {(one.node, one.since) for one in picture.members} | {(one.node, one.since) for one in picture.pins}
         is_gap = self._described is None or now >= self._described + self._policy.lease
         if not found <= self._resigning:
@@ -342,6 +327,7 @@ class GroupMembership:
         elif is_gap or self._alike_since is None:
             self._alike_since = now
         self._described = sent
+        self._waits.looked(found, now)
         if any(one.node == self.node and one.since == self._since for one in picture.members):
             self._is_removed = False
         if picture.is_stable:
@@ -359,8 +345,18 @@ class GroupMembership:
         for partition in self._states:
             pin = self._pinned.get(partition, "")
             self._see(partition, pin.id if isinstance(pin, Pin) else pin, sent, now)
-        self._compare(now)
+            if (sight := self._sights.get(partition)) is not None:
+                self._sights[partition] = replace(sight, is_clear=self._is_clear(partition))
+        # A node that was killed stays in the group for a lease, and may have started again meanwhile.
+        is_old = self._first_seen is not None and now > self._first_seen + 2 * self._policy.lease
+        self.refusal = refusal(picture.members, self.node, self._since, self._mark, is_old=is_old) or self.refusal
         self.pass_time(now)
+
+    def _look_anew(self, partition: int, now: float) -> None:
+        """Count only looks that are sent from now on."""
+        self._read_at[partition] = now
+        if (sight := self._sights.get(partition)) is not None:
+            self._sights[partition] = sight.begun_again()
 
     def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
         if sent <= self._read_at.get(partition, sent - 1.0):
@@ -368,13 +364,13 @@ class GroupMembership:
         before = self._sights.get(partition)
         # Looks that are further apart may have missed a pin that lasted for a lease, whose node acts.
         if before is None or now >= before.sent + self._policy.lease:
-            self._sights[partition] = _Sight(pin, now, sent)
+            self._sights[partition] = Sight(pin, now, sent)
         elif before.pin == pin:
-            self._sights[partition] = replace(before, sent=sent)
+            self._sights[partition] = before.continued(sent, now)
         else:
             if before.pin == "" and self._is_clear(partition) and self._states[partition] is GroupState.SERVED:
                 self._keep_until.setdefault(partition, before.sent + self._policy.lease)
-            self._sights[partition] = _Sight(pin, now, sent)
+            self._sights[partition] = Sight(pin, now, sent)
         until = self._keep_until.get(partition)
         is_over = until is not None and (now >= until or (pin == "" and self._is_clear(partition)))
         if is_over and self._member_of.get(partition):
@@ -399,15 +395,18 @@ class GroupMembership:
             return
         if state is GroupState.WAITING and note.own > self._own_before.get(partition, 0):
             if (sight := self._sights.get(partition)) is not None:
-                self._sights[partition] = replace(sight, has_claimed=True)
+                self._sights[partition] = replace(sight, is_clear=True)
             self._on(partition, GroupEvent.CLEAR)
             return
         before, self._notes[partition] = self._notes.get(partition), note
         is_foreign = not note.is_free and note.epoch > max(note.own, self.vouched(partition))
-        if is_foreign and (before is None or before.epoch < note.epoch or state is GroupState.SERVED):
+        # Of a claim that was reported before, the author had the partition before this node got it.
+        is_earlier = state is GroupState.WAITING and note.epoch <= self._waits.known_before(partition)
+        is_new = before is None or before.epoch < note.epoch or state is GroupState.SERVED
+        if is_foreign and is_new and not is_earlier:
             # Its process may act, and this node may have been no owner when it claimed the log.
-            self._got[partition] = self._read_at[partition] = now
-            self._sights.pop(partition, None)
+            self._got[partition] = now
+            self._look_anew(partition, now)
             self._on(partition, GroupEvent.REVOKED if self._is_lost(partition) else GroupEvent.CLAIMED)
 
     def noted(
@@ -425,6 +424,8 @@ class GroupMembership:
         prepared: frozenset[tuple[str, int]] = frozenset(),
         serving: frozenset[tuple[str, int]] = frozenset(),
         ending: frozenset[tuple[str, int]] = frozenset(),
+        claims: Mapping[int, ReportedClaim] | None = None,
+        longest_lease: float = 0.0,
     ) -> None:
         """Follow what operators and other nodes say of this node.
 
@@ -441,7 +442,10 @@ class GroupMembership:
             resigning: The nodes, and when each started, that resign when they have ended a worker.
             prepared, serving, ending: The nodes that report, and the partitions that they could serve at once, do
                 serve, and have lost although the worker still runs.
+            claims: Partition -> the last claim of its log that a node has reported.
+            longest_lease: The longest lease that a node has reported, in seconds; 0.0: none has.
         """
+        self._waits.noted(claims or {}, longest_lease)
         # A node that leaves takes its report back, and a look that still shows it may be on its way.
         known = {(one.node, one.since) for one in self._members.values()}
         self._resigning, self._prepared = (self._resigning & known) | resigning, prepared
@@ -465,8 +469,9 @@ class GroupMembership:
             self._settle(partition, now)
         self._rests = {p: until for p, until in self._rests.items() if now <= until}
         for partition, got in list(self._got.items()):
-            is_over = now > got + self._policy.hold and self._is_clear(partition)
-            if partition in self._notes and is_over and not self._awaits_worker(partition, now - got):
+            is_over = partition in self._notes and self._is_clear(partition)
+            if is_over and not self._awaits_worker(partition, now - got):
+                self._sights[partition] = replace(self._sights[partition], is_clear=True)
                 self._vouched[partition] = self._notes[partition].epoch
                 self._on(partition, GroupEvent.CLEAR)
 
@@ -491,14 +496,24 @@ class GroupMembership:
                 if self._held.get(partition) == self._member_of[partition]:
                     self._keep_until.setdefault(partition, until)
                 elif self._member_of[partition]:
-                    self._keep_until[partition], self._member_of[partition] = until, ""
+                    self._keep_until[partition], self._member_of[partition] = self._kept_until(partition), ""
             if not self._keeps(partition, now):
                 self._on(partition, GroupEvent.REVOKED)
         if member is not None and self._states[partition] in (GroupState.ELSEWHERE, GroupState.GIVING):
             self._member_of[partition] = member
             self._got[partition] = now
+            self._waits.begin(partition)
+            if partition not in self._pinned:
+                self._look_anew(partition, now)
             self._epochs[partition] += 1
             self._on(partition, GroupEvent.ASSIGNED)
+
+    def _kept_until(self, partition: int) -> float:
+        """Return until when no other node acts on a partition that this one has just lost, if it stays in the group."""
+        until = self.trusted_until(partition)
+        if until and not self._is_removed:
+            until += self._policy.keep - self._policy.hold
+        return min(until, self._keep_until.get(partition, until))
 
     def _is_lost(self, partition: int) -> bool:
         """Whether this node still serves a partition that it is no longer the owner of."""
@@ -508,25 +523,10 @@ class GroupMembership:
         """Whether this node keeps a partition that it has lost, or that a pin has come for: with time left for its
         worker to end, and while the next node is not prepared."""
         until = self._keep_until.get(partition)
-        if until is None or self._states[partition] is not GroupState.SERVED or now >= until - self._policy.hold / 8:
+        if until is None or self._states[partition] is not GroupState.SERVED or now >= until - self._policy.keep / 8:
             return False
         others = {one.node for one in self._members.values()} - {self.node}
         return not self.is_alone and not any((node, partition) in self._prepared for node in others)
-
-    def _compare(self, now: float) -> None:
-        """Refuse to be a node that cannot work with the others: the one that started last."""
-        for one in self._members.values():
-            if one.since >= self._since:  # a later node, or this one, also as an earlier member
-                continue
-            if one.mark != self._mark:
-                self.refusal = ConfigurationError(
-                    f"Node {one.node!r} of the cluster has another secret than this node",
-                    remedy="Give all nodes the same secret_file or secret_env.",
-                )
-            # A node that was killed stays in the group for a lease, and may have started again meanwhile.
-            is_old = self._first_seen is not None and now > self._first_seen + 2 * self._policy.lease
-            if one.node == self.node and is_old:
-                self.refusal = name_taken(self.node)
 
     # --- the supervisor ---------------------------------------------------------------------------------------------
 

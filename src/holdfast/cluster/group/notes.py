@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.cluster.group.members import GroupMember
+from holdfast.cluster.group.members import GroupMember, ReportedClaim
+from holdfast.cluster.lease_policy import LONGEST_LEASE, MOST_PARTITIONS
 from holdfast.cluster.rows import Report
 from holdfast.cluster.shares import cut_off_among, cut_off_by
 
@@ -71,6 +72,7 @@ class Notes:
 
     def __init__(self, notes: Mapping[str, bytes] | None = None) -> None:
         self._values: dict[str, Mapping[str, Any]] = {}
+        self._claims: dict[int, ReportedClaim] = {}
         self.read((notes or {}).items())
 
     def read(self, notes: Iterable[tuple[str, bytes | None]]) -> None:
@@ -85,16 +87,35 @@ class Notes:
                 self._values.pop(key, None)
             else:
                 self._values[key] = value
+                if key.startswith(_NODE):
+                    self._read_claims(key.removeprefix(_NODE), value)
+
+    def _read_claims(self, node: str, value: Mapping[str, Any]) -> None:
+        """Remember the claims of a report: the next process of that name replaces it, although they still count."""
+        report = _report(value)
+        if not 0 < report.hold <= report.lease <= LONGEST_LEASE:
+            return
+        for partition, epoch in report.claims.items():
+            known = self._claims.get(partition)
+            if 0 <= partition < MOST_PARTITIONS and (known is None or epoch > known.epoch):
+                self._claims[partition] = ReportedClaim(epoch, node, value["since"], report.lease, report.hold)
+
+    @property
+    def claims(self) -> Mapping[int, ReportedClaim]:
+        """Return the last claim of each log that a node has reported."""
+        return self._claims
+
+    @property
+    def longest_lease(self) -> float:
+        """Return the longest lease that a node has reported, in seconds; 0.0: none has."""
+        reported = [value.get("lease") for key, value in self._values.items() if key.startswith(_NODE)]
+        found = [one for one in reported if isinstance(one, float) and one <= LONGEST_LEASE]
+        return max([*found, *(one.lease for one in self._claims.values())], default=0.0)
 
     def report_of(self, member: GroupMember) -> Report:
         """Return what a node reports; an empty report if it said nothing."""
         value = self._values.get(_NODE + member.node)
-        if value is None or value["since"] != member.since:
-            return Report()
-        try:
-            return Report.from_json(value)
-        except msgspec.ValidationError:
-            return Report()
+        return Report() if value is None or value["since"] != member.since else _report(value)
 
     def are_of(self, node: str, since: float) -> bool:
         """Whether the last report under a node's name is that of the process that started then."""
@@ -159,6 +180,13 @@ class Notes:
 
     def _unreachable(self, members: Iterable[GroupMember]) -> Mapping[str, Collection[str]]:
         return {one.node: self.report_of(one).unreachable.keys() for one in members}
+
+
+def _report(value: Mapping[str, Any]) -> Report:
+    try:
+        return Report.from_json(value)
+    except msgspec.ValidationError:
+        return Report()
 
 
 def _decoded(text: bytes) -> Mapping[str, Any] | None:

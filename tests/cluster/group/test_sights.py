@@ -1,0 +1,241 @@
+"""For how long a node that gets a partition waits, and for how long the node that had it acts: among nodes of two
+versions, and with two leases, as while an operator replaces or configures one node after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from group_world import POLICY, EarlierMembership, ForgetsHandlers, Group
+from worlds import each_world
+
+from holdfast.cluster.group.members import GroupMember, GroupPicture, LogNote, ReportedClaim
+from holdfast.cluster.group.membership import GroupMembership
+from holdfast.cluster.group.sights import Sight, Waits
+from holdfast.cluster.lease_policy import LeasePolicy
+
+LEASES = [LeasePolicy(2.0), POLICY, LeasePolicy(20.0)]
+LONG = LeasePolicy(30.0)
+VERSIONS: dict[str, Any] = {"older": EarlierMembership}
+MIXED: dict[str, Any] = {"policies": LEASES}
+
+
+@pytest.mark.parametrize("nodes", [VERSIONS, MIXED], ids=["versions", "leases"])
+@each_world(3, 10)
+def test_one_process_acts_on_a_partition_whoever_had_it(seed: int, nodes: dict[str, Any]) -> None:
+    group = Group(seed, **nodes)
+    group.run(60.0, faults=True)
+    group.calm()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("nodes", [VERSIONS, MIXED], ids=["versions", "leases"])
+@pytest.mark.parametrize("first", range(1000, 2000, 100))
+def test_one_process_acts_in_many_more_groups(first: int, nodes: dict[str, Any]) -> None:
+    for seed in range(first, first + 100):
+        group = Group(seed, **nodes)
+        group.run(60.0, faults=True)
+        group.calm()
+
+
+class WaitsForItsOwnHold(Waits):
+    """Also for a node that is still in the group, which may keep the partition."""
+
+    def over_after(self, partition: int, epoch: int | None, sight: Sight) -> float:
+        found = super().over_after(partition, epoch, sight)
+        return found if sight.pin else min(found, sight.since + self._own.hold)
+
+
+class TakesAnUnknownNodeForGone(Waits):
+    """No report says whose claim it is, so it may be that of an earlier version."""
+
+    def over_after(self, partition: int, epoch: int | None, sight: Sight) -> float:
+        found, claim = super().over_after(partition, epoch, sight), self._claims.get(partition)
+        is_known = claim is not None and claim.epoch == epoch
+        return found if sight.pin or is_known else min(found, sight.since + self._own.hold)
+
+
+class TakesAnEarlierAuthorForTheLast(Waits):
+    def over_after(self, partition: int, epoch: int | None, sight: Sight) -> float:
+        claim = self._claims.get(partition)
+        return super().over_after(partition, claim.epoch if claim is not None else epoch, sight)
+
+
+class CountsWithItsOwnLease(Waits):
+    def noted(self, claims: Any, longest_lease: float) -> None:
+        super().noted(claims, 0.0)
+
+
+def mistaken(waits: type[Waits]) -> type[GroupMembership]:
+    class Mistaken(ForgetsHandlers):
+        def __init__(self, *known: Any) -> None:
+            super().__init__(*known)
+            self._waits = waits(self._policy)
+
+    return Mistaken
+
+
+MISTAKES: list[tuple[type[GroupMembership], dict[str, Any], int]] = [
+    (mistaken(WaitsForItsOwnHold), {}, 1),
+    (mistaken(TakesAnUnknownNodeForGone), VERSIONS, 2),
+    (mistaken(TakesAnEarlierAuthorForTheLast), VERSIONS, 1),
+    (mistaken(CountsWithItsOwnLease), MIXED, 6),
+]
+
+
+@pytest.mark.every(3)
+@pytest.mark.parametrize(("mistake", "nodes", "first"), MISTAKES)
+def test_a_mistake_with_the_wait_is_noticed(mistake: type[GroupMembership], nodes: dict[str, Any], first: int) -> None:
+    def search() -> None:
+        for seed in range(first, first + 300):  # the first one notices it, unless the worlds have changed
+            Group(seed, mistake, **nodes).run(60.0, faults=True)
+
+    with pytest.raises(AssertionError, match="act"):
+        search()
+
+
+# --- the times themselves --------------------------------------------------------------------------------------------
+
+A = GroupMember("x", "a", "http://a", 40.0)
+B = GroupMember("y", "b", "http://b", 41.0)
+C = GroupMember("z", "c", "http://c", 42.0)
+
+
+def claim_of(policy: LeasePolicy, epoch: int = 7) -> ReportedClaim:
+    return ReportedClaim(epoch, "a", 40.0, policy.lease, policy.hold)
+
+
+def test_a_node_vouches_for_the_claim_that_it_has_waited_for_and_for_no_later_one() -> None:
+    node, now = GroupMembership("b", "http://b", 1, POLICY, 41.0), 100.0
+    node.assigned([0], "y", now)
+    while not node.view.mine:
+        now += 0.1
+        node.looked(GroupPicture((B, C), True), now, now)
+        node.log_noted(0, LogNote(7, False), now)
+        assert node.vouched(0) == (7 if node.view.mine else 0)
+        node.pass_time(now)
+    assert (node.vouched(0), node.trusted_until(0)) == (7, now + POLICY.hold)
+    node.log_noted(0, LogNote(8, False), now)
+    assert (node.vouched(0), node.trusted_until(0)) == (0, 0.0)
+
+
+class OverlooksClaims(GroupMembership):
+    """A claim that its worker reads says nothing about who may act."""
+
+    def log_noted(self, partition: int, note: LogNote, now: float) -> None:
+        self._waits._known_before[partition] = note.epoch
+        super().log_noted(partition, note, now)
+
+
+def waited(
+    members: tuple[GroupMember, ...],
+    claims: dict[int, ReportedClaim],
+    lease: float,
+    *,
+    late: int = 7,
+    kind: type[GroupMembership] = GroupMembership,
+) -> float:
+    """For how long node b waits for partition 0, from the first look that counts. Its worker reads claim 7 after 0.3 s,
+    and then a later one."""
+    node = kind("b", "http://b", 1, POLICY, 41.0)
+
+    def step(now: float) -> None:
+        node.noted(is_drained=False, is_cut_off=False, now=now, claims=claims, longest_lease=lease)
+        node.looked(GroupPicture(members, True), now, now)
+
+    step(99.9)
+    node.assigned([0], "y", 100.0)
+    for tenths in range(1001, 1300):
+        now = tenths / 10
+        step(now)
+        if now >= 100.4:
+            node.log_noted(0, LogNote(7 if now < 100.6 else late, False), now)
+        node.pass_time(now)
+        if node.view.mine:
+            return round(now - 100.1, 1)
+    raise AssertionError("it waits for ever")
+
+
+@pytest.mark.parametrize(
+    ("members", "claims", "lease", "least"),
+    [
+        ((B, C), {0: claim_of(POLICY)}, 6.0, POLICY.hold),
+        ((A, B, C), {0: claim_of(POLICY)}, 6.0, POLICY.keep),
+        ((B, C), {}, 6.0, 0.4 + POLICY.keep),
+        ((B, C), {0: claim_of(POLICY, 6)}, 6.0, 0.4 + POLICY.keep),
+        ((B, C), {0: claim_of(LONG)}, 30.0, LONG.hold),
+        ((A, B, C), {0: claim_of(LONG)}, 30.0, LONG.keep),
+        ((B, C), {}, 30.0, 0.4 + LONG.keep),
+        ((B, C), {0: claim_of(LeasePolicy(2.0))}, 6.0, 0.5),
+    ],
+    ids=["gone", "there", "unknown", "earlier claim", "gone, long", "there, long", "unknown, long", "gone, short"],
+)
+def test_a_node_waits_for_as_long_as_the_last_owner_may_act(
+    members: tuple[GroupMember, ...], claims: dict[int, ReportedClaim], lease: float, least: float
+) -> None:
+    assert least < waited(members, claims, lease) < least + 0.3
+
+
+def test_a_claim_that_was_made_since_begins_the_wait_again() -> None:
+    """The start of the worker does not delay a takeover, but this node may have lost the partition meanwhile."""
+    claims = {0: claim_of(POLICY)}
+    assert waited((B, C), claims, 6.0) < 0.3 + POLICY.hold < 0.5 + POLICY.keep < waited((B, C), claims, 6.0, late=8)
+    assert waited((B, C), {}, 6.0, kind=OverlooksClaims) < 0.4 + POLICY.keep, "the mistake is noticed"
+
+
+@pytest.mark.parametrize(
+    ("looks", "gone"),
+    [
+        (["a b", "a b", "b"], 2),
+        (["b", "b"], 1),
+        (["a b", "b", "b"], 1),
+        (["a b", "b", "a b"], None),
+        (["b", "a b", "b"], 2),
+    ],
+    ids=["gone", "claimed meanwhile", "still gone", "back again", "gone again"],
+)
+def test_an_author_is_gone_from_the_first_look_after_its_claim_that_does_not_show_it(
+    looks: list[str], gone: int | None
+) -> None:
+    """The claim is reported after the first look was sent, so that look says nothing about its author."""
+    waits, sight = Waits(POLICY), Sight("", 100.0, 100.0)
+    for number, nodes in enumerate(looks):
+        waits.noted({0: claim_of(POLICY)}, 6.0)
+        waits.looked([(node, {"a": 40.0, "b": 41.0}[node]) for node in nodes.split()], float(number))
+    expected = 100.0 + POLICY.keep if gone is None else gone + POLICY.hold
+    assert waits.over_after(0, 7, sight) == expected
+    assert waits.over_after(0, 8, sight) == waits.over_after(0, None, sight) == 100.0 + POLICY.keep
+
+
+def keeps(*looks: GroupMember, is_removed: bool = False) -> float:
+    """For how long after its last look as the owner node a acts that has lost a partition, if looks then show these
+    members of it, one each."""
+    node = GroupMembership("a", "http://a", 1, POLICY, 40.0)
+    node.assigned([0], "x", 90.0)
+    for tenths in range(900, 1001):
+        node.looked(GroupPicture((A, B), True), tenths / 10, tenths / 10)
+        node.log_noted(0, LogNote(1, False), tenths / 10)
+    node.lost([0], 100.0, is_removed=is_removed)
+    now = 100.0
+    for one in looks:
+        now += 0.2
+        if now > node.trusted_until(0):
+            break
+        node.looked(GroupPicture((one, B), True), now, now)
+    return round(node.trusted_until(0) - 100.0, 6)
+
+
+AGAIN = GroupMember("again", "a", "http://a", 40.0)
+
+
+def test_a_node_keeps_a_lost_partition_as_long_as_it_is_in_the_group() -> None:
+    assert keeps(*[A] * 20) == round(POLICY.keep, 6)
+    assert keeps() == POLICY.hold
+    assert keeps(A, A) == 0.4 + POLICY.hold
+
+
+def test_a_node_that_may_have_been_gone_meanwhile_keeps_nothing() -> None:
+    """It has joined again, so that the next owner may have found it gone."""
+    assert keeps(A, AGAIN, AGAIN, AGAIN) == 0.2 + POLICY.hold
+    assert keeps(*[A] * 20, is_removed=True) == POLICY.hold
