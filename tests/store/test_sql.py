@@ -282,7 +282,7 @@ def test_older_tables_are_brought_up_to_date_step_by_step(database, old, monkeyp
     assert database.sql("SELECT count(extra) FROM holdfast_queues", database="versions").strip() == "0"
 
 
-def test_tables_of_earlier_programs_get_the_table_of_message_ids_and_keep_their_version(database, old):
+def test_tables_of_earlier_programs_get_the_table_of_message_ids(database, old):
     database.sql("DROP TABLE holdfast_message_ids", database="versions")
     for _ in range(2):
         store = open_store(old)

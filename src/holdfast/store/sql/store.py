@@ -422,7 +422,8 @@ class SQLStore(Reads):
         Raises:
             StoreFailed: The database does not answer for longer than the patience.
         """
-        return self._trying(lambda: Transaction(self.engine, self.find_all, self.commit_within), "begin a transaction")
+        find_all = self._dialect.find_all
+        return self._trying(lambda: Transaction(self.engine, find_all, self.commit_within), "begin a transaction")
 
     def commit_within(self, connection: Connection, batch: Batch) -> None:
         """Write the batch as the last part of a connection's open transaction, and commit; called like :meth:`commit`.
@@ -458,16 +459,8 @@ class SQLStore(Reads):
             self._is_in_doubt = False
             self._take_over(changes)
 
-    def find_all(self, connection: Connection) -> None:
-        """Let the database report every error that it would find at the commit of the open transaction."""
-        self._dialect.find_all(connection)
-
     def enqueued(self, limit: int, max_bytes: int = 1 << 20) -> list[EnqueuedRecord]:
-        """Return records that other transactions have enqueued and committed for a source; the oldest first.
-
-        Raises:
-            StoreFailed: The database does not answer for longer than the patience.
-        """
+        """See :meth:`Transactional.enqueued`."""
         return self._trying(lambda: self._records.enqueued(self.space, limit, max_bytes))
 
     def count_enqueued(self) -> int:

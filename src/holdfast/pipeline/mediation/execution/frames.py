@@ -25,7 +25,7 @@ from holdfast.pipeline.mediation.transformations.writing import to_xml
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NO_TIME = "holdfast rows without a time: "
+NO_TIME = "rows without a time: "
 """Prefix of a stream's counts of rows without a time, for each input of the step with state."""
 
 
