@@ -159,6 +159,9 @@ class Outbound:
             self.hear(is_asked=True, control=SAID[event](NAME), relates_to=relates_to)
         elif event is V.INVALID_ACKNOWLEDGEMENT:
             self.acknowledge((1, 99))
+        elif event is V.OUTDATED or (event is V.OUTDATED_LATE and highest):
+            source.numbers.known = 3 if event is V.OUTDATED else highest - 1
+            self.acknowledge((1, 99))
         elif event is V.NACK:
             self.acknowledge(nacks=(highest,) if highest else ())
         elif event in (V.ACKNOWLEDGEMENT, V.FINAL_ACKNOWLEDGEMENT):
@@ -211,6 +214,7 @@ class Seen:
             A.NUMBER: source.numbers.next,
             A.SEND_LAST_MESSAGE: source.numbers.last,
             A.STOP_NUMBERING: source.doubt.is_open,
+            A.LEAVE_NEW: source.numbers.is_restored,
             A.TELL_END: source.life.outlives,
             A.GO_ON: source.life.last_heard,
             A.RETRY: min((entry.due for entry in source.flight.values()), default=None),
@@ -280,6 +284,8 @@ def test_what_comes_of_an_event_is_what_its_cell_says(rm: RM, state: S, event: V
     done = seen.done()
     if event is V.TURN and state in IN_DOUBT:
         done -= {A.NUMBER, A.RETRY}  # of what is transmitted
+    if action is A.LEAVE_NEW:
+        done -= {A.NUMBER, A.RETRY}  # what else the acknowledgement and the lower limit mean
     if action is A.NUMBER:
         done -= {A.RETRY}  # it is in flight now, and 2 is not
     if event is not V.TURN and action in SHOWN_BY_ITS_STATE:

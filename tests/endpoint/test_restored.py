@@ -107,3 +107,32 @@ async def test_a_source_names_all_that_a_restore_lost_and_sends_the_rest(
     found = [one.body for _, one in again.read("inbox", 0, 0, 50)]
     assert found == [b"<n>%d</n>" % number for number in (0, 1, 2, 6, 10, 11, 12, 16)]
     again.close()
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+async def test_what_a_source_accepts_on_an_older_copy_of_its_store_arrives(serve: Any, tmp_path: Path, rm: str) -> None:
+    """Its Sequence is open, and a lost run has used the numbers of the new messages."""
+    service = await serve(Destination(tmp_path / "inbox", partitions=1))
+    store, copy = tmp_path / "outbox", tmp_path / "copy"
+
+    async def run(text: str, count: int) -> str:
+        child = str(Path(__file__).with_name("outdated_child.py"))
+        command = [sys.executable, child, str(store), service.url, text, str(count), rm]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120)
+        assert not done.returncode, done.stderr
+        return done.stdout
+
+    await run("a", 10)
+    shutil.copytree(store, copy)
+    assert (await run("b", 50)).startswith("0 "), "a killed source goes on with its Sequence"
+    shutil.rmtree(store)
+    shutil.copytree(copy, store)
+    found, problem = (await run("c", 60)).split(" ", 1)
+    assert found == "1" and "acknowledges message 60" in problem and "ends with message 10 in this store" in problem
+    assert (await run("d", 5)).startswith("0 ")
+    await service.close(0.5)
+    inbox = RocksDBStore(tmp_path / "inbox")
+    bodies = [one.body.decode() for _, one in inbox.read("inbox", 0, 0, 1000)]
+    inbox.close()
+    sent = {"a": 10, "b": 50, "c": 60, "d": 5}
+    assert sorted(bodies) == sorted(f"<c>{text}{number}</c>" for text, count in sent.items() for number in range(count))

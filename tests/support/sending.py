@@ -151,8 +151,7 @@ class Sending:
         self.answer(sent, fault=Fault(code, "no", **{"is_rm": True} | fault))
 
     def acknowledge(self, sent: Transmit, *ranges: tuple[int, int]) -> None:
-        assert sent.envelope.sequence is not None
-        acknowledgement = SequenceAcknowledgement(sent.envelope.sequence.identifier, ranges)
+        acknowledgement = SequenceAcknowledgement(sequence_of(sent), ranges)
         self.answer(sent, control=Acknowledge(), acknowledgements=(acknowledgement,))
 
     def opened(self, key: str = "a", *bodies: str) -> tuple[Outbox, list[Transmit]]:
@@ -166,6 +165,12 @@ class Sending:
     @property
     def stopped(self) -> list[Stopped]:
         return [effect for effect in self.told if isinstance(effect, Stopped)]
+
+
+def sequence_of(sent: Transmit) -> str:
+    """The Sequence of a message, or the one that an AckRequested asks for."""
+    named = sent.envelope.sequence or sent.envelope.ack_requested[0]
+    return named.identifier
 
 
 def numbers(sent: list[Transmit]) -> list[int]:

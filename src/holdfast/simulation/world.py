@@ -9,6 +9,7 @@ from holdfast.core.events import Acknowledged, Delivered, Ended, Handle, Inciden
 from holdfast.core.messages import Envelope, SequenceAcknowledgement
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Batch, Record
+from holdfast.core.sending.outboxes.outdated_copy import OUTDATED
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.simulation.nodes.clock import SimClock
 from holdfast.simulation.nodes.ledger import DurableState, Ledger, Words
@@ -287,7 +288,8 @@ class World:
             self.count(effect.name)
             if effect.name == LEFT_BEHIND:
                 self._left_behind(effect)
-            if effect.name == RETRACTED:  # every destination here remembers its acknowledgements
+            # Every destination here remembers its acknowledgements, and no store is set back.
+            if effect.name in (RETRACTED, OUTDATED):
                 raise InvariantViolation("NoFalseAccusation", str(effect.detail))
 
     def _left_behind(self, effect: Incident) -> None:

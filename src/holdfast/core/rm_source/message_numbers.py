@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.core.messages import SequenceAcknowledgement
@@ -15,7 +16,8 @@ class MessageNumbers:
     """
 
     __slots__ = (
-        "available", "durable_mark", "is_cut", "is_restored", "last", "limit", "mark", "next", "sent_before", "start",
+        "available", "durable_mark", "is_cut", "is_restored", "is_word_awaited", "known", "last", "limit", "mark",
+        "next", "reach", "sent_before", "start", "withheld_mark",
     )  # fmt: skip
 
     def __init__(self, limit: int) -> None:
@@ -39,6 +41,15 @@ class MessageNumbers:
         """Highest number that may be transmitted once it is saved: ``core.sending.outboxes.transmission_mark``."""
         self.durable_mark = 0
         """The saved mark. No number above it is transmitted, except in a polled Sequence."""
+        self.known: int | None = None
+        """Highest number that had a message when this run read the Sequence from the store. If the store is an older
+        copy, a lost run has given the numbers above it to other messages. None: this run began the Sequence."""
+        self.reach = 0
+        """No number above it was transmitted by the runs that this store records, also not above the present end."""
+        self.is_word_awaited = False
+        """Whether the destination has not said yet, in this run, which numbers it has."""
+        self.withheld_mark: int | None = None
+        """The saved mark while no number above ``known`` may leave; None: ``durable_mark`` is the saved mark."""
 
     @property
     def highest_sent(self) -> int:
@@ -81,17 +92,71 @@ class MessageNumbers:
         """Record the numbers transmitted so far, before a lower limit moves some of them to the next Sequence."""
         self.sent_before = max(self.sent_before, self.highest_sent)
 
+    def resume(self, stored: int, withheld: Sequence[int] | None) -> None:
+        """Withhold new numbers from now on: the store of an earlier run was read.
+
+        Args:
+            stored: The highest number with a stored message, also behind the present end of the Sequence.
+            withheld: ``known`` and ``reach`` of an earlier run, if it withheld new numbers until its end; None: every
+                stored message is known.
+        """
+        known, self.reach = (self.available, min(stored, self.mark)) if withheld is None else withheld
+        self.known = min(known, self.available)
+        if self.last is not None or self.is_restored:
+            return  # it gets no new message
+        self.is_word_awaited = True
+        self.withheld_mark, self.durable_mark = self.durable_mark, min(self.durable_mark, self.known)
+        self.sent_before = min(self.sent_before, self.known)
+
+    @property
+    def withheld(self) -> list[int] | None:
+        """``known`` and ``reach`` as long as new numbers are withheld."""
+        return [self.known, self.reach] if self.is_word_awaited and self.known is not None else None
+
+    def may_leave_new(self) -> None:
+        """Withhold new numbers no longer: it is durable that the destination has said which ones it has."""
+        if self.withheld_mark is not None:
+            self.durable_mark, self.withheld_mark = self.withheld_mark, None
+
+    def mark_saved(self, mark: int) -> None:
+        """Allow numbers up to ``mark``, which is durable."""
+        if self.withheld_mark is None or self.known is None:
+            self.durable_mark = mark
+        else:
+            self.withheld_mark, self.durable_mark = mark, min(mark, self.known)
+
+    def leave_new(self) -> None:
+        """Leave every message without a ``known`` number to the next Sequence."""
+        if self.known is None or self.last is not None:
+            self.end_with_available()
+        else:
+            self.lower_limit(self.known)
+
     def restored(self) -> None:
         """Adapt to a store that was restored from an older copy.
 
-        The process may have transmitted every message in the store, and messages lost in the restore with the next
+        A lost run may have transmitted every message in the store, and messages lost in the restore with the next
         numbers. A new message must not reuse such a number, so new messages go to the next Sequence.
         """
         self.is_restored = True
-        self.end_with_available()
+        self.leave_new()
+        self.is_word_awaited = False
+        self.may_leave_new()
+        end = min(self.available, self.limit)
         # Any stored message may have left before the restore, whatever the mark of the older copy says.
-        self.mark = self.durable_mark = max(self.mark, self.available)
-        self.sent_before = self.last or self.available
+        self.mark = max(self.mark, end)
+        self.sent_before = self.last or end
+
+    def is_outdated_by(self, ack: SequenceAcknowledgement) -> bool:
+        """Whether an acknowledgement covers a number that no run recorded in this store can have transmitted.
+
+        Then the store is an older copy, or the destination is broken. False for a Sequence that this run began: no lost
+        run has used it, so the destination is broken (WS-RM 4.4).
+        """
+        if self.known is None or self.is_restored:
+            return False
+        highest = max(self.reach, self.highest_sent, self.sent_before, self.last or 0)
+        return any(upper > highest for _, upper in ack.ranges) or any(number > highest for number in ack.nacks)
 
     def known_part(self, ack: SequenceAcknowledgement) -> SequenceAcknowledgement:
         """Return the part of an acknowledgement that concerns known messages, after a restore."""

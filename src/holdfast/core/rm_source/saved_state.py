@@ -33,9 +33,10 @@ class OutboundSequence:
     """
 
     __slots__ = (
-        "acknowledged", "acks_to", "address", "behavior", "control", "created_at", "doubt", "end", "flight", "history",
-        "identifier", "is_final", "is_recovered", "key", "last_fault", "life", "local_id", "numbers", "offer", "pace",
-        "policy", "polled", "requester", "saved", "secret", "state", "to", "transmissions", "versions", "waiting",
+        "acknowledged", "acks_to", "address", "asked_first_at", "behavior", "control", "created_at", "doubt", "end",
+        "flight", "history", "identifier", "is_final", "is_recovered", "key", "last_fault", "life", "local_id",
+        "numbers", "offer", "pace", "policy", "polled", "requester", "saved", "secret", "state", "to", "transmissions",
+        "versions", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +69,8 @@ class OutboundSequence:
         self.acks_to = ""
         """The address that its destination was given for acknowledgements, without the secret; "" if it posts none, or
         a version that did not save it has created the Sequence."""
+        self.asked_first_at: float | None = None
+        """When this run first asked which numbers the destination has, for its first new message; None: not yet."""
         self.is_final = False
         """Whether the destination has answered our CloseSequence with its final acknowledgement."""
         self.is_recovered = False
@@ -110,6 +113,8 @@ class OutboundSequence:
         state["mark"] = self.numbers.mark
         state["in_doubt"] = self.doubt.is_open
         state["restored"] = self.numbers.is_restored
+        # As long as new numbers are withheld, the next run must know which ones are new.
+        state["withheld"] = self.numbers.withheld
         state["is_limit_known"] = self.doubt.state is not DoubtState.ASKING_FOR_LIMIT
         # In the batch that stores the replies, so the ranges and the replies become durable together.
         acknowledged = self.acknowledged.copy()

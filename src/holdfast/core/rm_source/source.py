@@ -164,12 +164,23 @@ class RMSource(OutboundSequence):
             self.doubt.resolve(DoubtEvent.SAID)
         return action, newly
 
+    def is_outdated_by(self, ack: SequenceAcknowledgement) -> bool:
+        """Whether a well-formed acknowledgement shows that the store is an older copy, or the destination broken."""
+        if not self.numbers.is_outdated_by(ack) or len(ack.ranges) > self.policy.max_ranges:
+            return False
+        return not (ack.nacks and (ack.ranges or ack.final)) and all(0 < lower <= upper for lower, upper in ack.ranges)
+
     def is_valid(self, ack: SequenceAcknowledgement) -> bool:
         """Whether an acknowledgement covers only numbers that may have been sent."""
         # WS-RM 3.9: a Nack excludes ranges and Final
         if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
             return False
         return self.numbers.may_be_acknowledged(ack)
+
+    def disown(self, known: int) -> None:
+        """Count no number above ``known`` as acknowledged."""
+        while self.acknowledged.highest > known:
+            self.acknowledged.discard(self.acknowledged.highest)
 
     def replied(self, number: int, now: float) -> bool:
         """Record that the reply to request ``number`` is durable, which acknowledges it; False for a repeat."""
@@ -230,6 +241,17 @@ class RMSource(OutboundSequence):
 
     def _has_new(self) -> bool:
         return self.numbers.next <= self._highest_new()
+
+    @property
+    def asks_first(self) -> bool:
+        """Whether a new message waits until the destination says which numbers it has, as an earlier run was read.
+
+        A copy of the store from before that run's end does not know every number that was used.
+        """
+        numbers = self.numbers
+        if not numbers.is_word_awaited or self.flight or not self.is_open or numbers.known is None:
+            return False
+        return numbers.known < numbers.next and self._has_new()
 
     def _number(self) -> None:
         numbers = self.numbers
@@ -454,7 +476,9 @@ class RMSource(OutboundSequence):
                 control.due = self._poll_at()
         if not control.is_due(now):
             return None
-        if request is Request.ACK_REQUESTED:
+        if self.asks_first:
+            self.asked_first_at = now if self.asked_first_at is None else self.asked_first_at
+        elif request is Request.ACK_REQUESTED:
             # Only silence after the question counts, and not the idle time before it.
             self.life.last_heard = max(self.life.last_heard, now - self.policy.keep_alive)
         # Only a first request's answer measures the round trip; silence is counted from the newest AckRequested.
@@ -469,6 +493,8 @@ class RMSource(OutboundSequence):
         if self.flight:
             return None  # retransmissions request acknowledgements
         asked_at, heard_at = self.control.request_sent_at, self.life.last_heard
+        if self.asks_first:
+            return heard_at if asked_at is None else asked_at + self.pace.round_trip.delay(self.control.attempts, 0.0)
         # netrm:BufferRemaining was 0: nothing but a question brings news of room.
         if self.pace.buffer_remaining == 0 and self._has_new():
             return (asked_at or heard_at) + self.policy.poll_interval
@@ -495,6 +521,8 @@ class RMSource(OutboundSequence):
         """Whether a message or a request could leave now."""
         if self.state in REQUESTS or self.doubt.is_open:
             return self.control.is_due(now)
+        if self.asks_first:
+            return (self._poll_at() or 0.0) <= now
         due = self.flight.deadline
         is_due = (due is not None and due <= now) or self.flight.missing > 0
         return self.is_open and (is_due or (self._has_new() and self.flight.counted < self.pace.size))
@@ -502,15 +530,23 @@ class RMSource(OutboundSequence):
     def patience_deadline(self) -> float | None:
         """Return when the passage of time alone changes the Sequence: it expires, or the source gives up."""
         expires_at, patience = self.life.expires_at, self.policy.retransmission.give_up_after
-        if patience is None or not (self.flight or self.state is SourceState.CREATING):
+        if patience is None or not (self.flight or self.state is SourceState.CREATING or self._has_asked_first):
             return expires_at
         # More than the patience must have passed (``is_silent``), so a little later.
-        silent_at = max(self.life.last_heard, self.flight.waiting_since or 0.0) + 1.01 * patience
+        silent_at = max(self.life.last_heard, self._waiting_since or 0.0) + 1.01 * patience
         return silent_at if expires_at is None else min(expires_at, silent_at)
 
     def _is_given_up(self, now: float) -> bool:
         """Whether the peer has given no sign of life for longer than the policy permits."""
         patience = self.policy.retransmission.give_up_after
-        if patience is None or not (self.flight or self.state is SourceState.CREATING):
+        if patience is None or not (self.flight or self.state is SourceState.CREATING or self._has_asked_first):
             return False
-        return self.life.is_silent(self.flight.waiting_since, patience, now)
+        return self.life.is_silent(self._waiting_since, patience, now)
+
+    @property
+    def _has_asked_first(self) -> bool:
+        return self.asked_first_at is not None and self.asks_first
+
+    @property
+    def _waiting_since(self) -> float | None:
+        return self.flight.waiting_since or self.asked_first_at

@@ -17,6 +17,7 @@ from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.outdated_copy import remain_without_word
 from holdfast.core.sending.outboxes.peer_answers import doubt_remains, refused
 from holdfast.core.sending.reasons import UNSENDABLE, Why, event_of
 from holdfast.core.states.outbound import SourceEvent, SourceState
@@ -96,6 +97,8 @@ class Exchanges:
             source.flight.answered_too_large(sent.number, "")
         if is_question and was_empty and source.doubt.is_silent(in_answers=is_anonymous):
             doubt_remains(outbox, source, now)
+        elif is_question and was_empty:
+            remain_without_word(outbox, source)
         times = source.silence(sent.number) if was_empty and not is_question else 0
         if times >= ANSWERED_ENOUGH:
             entry = source.flight.get(sent.number)

@@ -36,6 +36,10 @@ def recover_outbound(
             outbox.lifecycle.recovered_creation = source.local_id
         outbox.adopt(source)
         registry.commit.settle(source.local_id, outbox.records.queue.name, outbox.records.partition, snapshot)
+        if not source.polled and not outbox.is_for_replies:
+            source.numbers.resume(outbox.records.durable_end - source.numbers.start, state.get("withheld"))
+            if source.numbers.withheld not in (None, state.get("withheld")):
+                registry.commit.save(source.local_id, source)  # before any new message is stored
         # The ranges may be newer than the cursor: they are saved separately.
         outbox.records.first = max(outbox.records.first, source.numbers.start + source.records_done)
         if source.polled:

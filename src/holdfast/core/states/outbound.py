@@ -37,6 +37,8 @@ class SourceEvent(Event):
     FINAL_ACKNOWLEDGEMENT = "SequenceAcknowledgement with Final"
     NACK = "Nack"
     INVALID_ACKNOWLEDGEMENT = "illegal acknowledgement"
+    OUTDATED = "acknowledgement of numbers from a lost run"
+    OUTDATED_LATE = "acknowledgement of numbers from a lost run, after new numbers were sent"
     ROLLOVER_FAULT = "MessageNumberRollover fault"
     TAKES_NO_NUMBER = "the destination accepts no number at all", OURS
     DOUBT_STAYS = "the destination does not report what arrived", OURS
@@ -76,6 +78,7 @@ class SourceAction(Name):
     REPORT_REST = "report unacknowledged messages"
     RETRANSMIT_NACKED = "retransmit the named messages"
     RAISE_INVALID_ACKNOWLEDGEMENT = "raise InvalidAcknowledgement"
+    LEAVE_NEW = "leave new messages to the next Sequence"
     STOP_NUMBERING = "assign no new numbers, ask which messages arrived"
     REPORT_ACKNOWLEDGEMENT = "report the acknowledgement"
     RETRY = "retry soon"
@@ -163,9 +166,19 @@ def _way(can: Capabilities) -> SourceTable:
     }
 
 
+def _outdated_copy() -> SourceTable:
+    """Return the cells for a store that is an older copy: a lost run has used the numbers of new messages."""
+    cells: SourceTable = {}
+    for state in _KNOWN:
+        cells[state, _V.OUTDATED] = (_T.LEAVE_NEW, state)
+        # The destination dropped new messages as duplicates, or has them: it acknowledges them in any case.
+        cells[state, _V.OUTDATED_LATE] = (_T.LOSE, _S.TERMINATED) if state in _OPEN else (_T.LEAVE_NEW, state)
+    return cells
+
+
 def _source_table(can: Capabilities) -> SourceTable:
     # Complete the table of WS-RM appendix D for the RM Source.
-    table = _way(can)
+    table = _way(can) | _outdated_copy()
     for fault in _FAULTS:
         # Any fault refuses the Sequence: a peer may not know CreateSequence at all (WS-RM 4.6).
         table[_S.CREATING, fault] = (_T.REPORT_REFUSED, _S.NONE)

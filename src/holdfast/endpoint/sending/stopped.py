@@ -10,7 +10,7 @@ from itertools import islice
 from shlex import quote
 from typing import Any
 
-from holdfast.core.events import Stopped, Unanswered, Unheard
+from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
 from holdfast.core.faults import (
     CREATE_SEQUENCE_REFUSED,
     HTTP_REFUSES_CREDENTIALS,
@@ -194,6 +194,15 @@ def unstored_error(error: BaseException, store: str) -> BaseException:
         f"the store {store} failed: {message_of(error)}\n  This message may or may not be stored",
         remedy=f"{repair_of(error)} Check whether it is stored before you send it again: holdfast outbox list "
         f"{quote(store)}",
+    )
+
+
+def outdated_text(found: Incident) -> str:
+    """Return the report about a store that is an older copy, from the incident that found it."""
+    detail = found.detail or {}
+    return (
+        f"{detail['to']} acknowledges message {detail['acknowledged']} of the Sequence {found.identifier}, which ends "
+        f"with message {detail['known']} in this store. {detail['remedy']}"
     )
 
 

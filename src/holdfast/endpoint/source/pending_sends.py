@@ -29,7 +29,7 @@ class Progress:
         problem: Why nothing moves, "" while it does: the last failure of the transport, unless the destination has
             answered since; the last fault that it answered with; that it answers with nothing again and again; that
             its buffer is full (BufferRemaining); or the reason of a key that is stopped until :meth:`Source.resume`.
-            Without any of these, ``retracted``.
+            Without any of these, ``retracted``, or that the store is an older copy.
         retracted: Names the messages that the destination acknowledged and no longer does, over all Sequences; "" if
             there are none. The store keeps them until a source was resumed and closed.
     """
@@ -41,6 +41,7 @@ class Progress:
     declined: int = 0
     problem: str = ""
     retracted: str = ""
+    _outdated: str = field(default="", repr=False)
     _failure: str = field(default="", repr=False)
     _stopped: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -56,11 +57,16 @@ def note_resumed(progress: Progress, key: str) -> None:
 
 def note_progress(progress: Progress) -> None:
     """End the present problem. If a key is stopped, or messages are lost, that is the problem again."""
-    progress.problem = next(iter(progress._stopped.values()), progress.retracted)
+    progress.problem = next(iter(progress._stopped.values()), progress.retracted or progress._outdated)
 
 
 def note_retracted(progress: Progress, text: str) -> None:
     progress.problem = progress.retracted = text
+
+
+def note_outdated(progress: Progress, text: str) -> None:
+    progress._outdated = text
+    progress.problem = progress.problem or text
 
 
 def note_failure(progress: Progress, reason: str) -> None:
@@ -85,7 +91,7 @@ def note_room(progress: Progress, *, has_room: bool) -> bool:
     before = progress.problem
     if before == NO_ROOM and has_room:
         note_progress(progress)
-    elif before in ("", progress.retracted) and not has_room:
+    elif before in ("", progress.retracted, progress._outdated) and not has_room:
         progress.problem = NO_ROOM
     return progress.problem != before
 

@@ -26,6 +26,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.outdated_copy import OUTDATED
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.outboxes.records import stored_outboxes
 from holdfast.core.versions import Versions
@@ -43,11 +44,24 @@ from holdfast.endpoint.logs import LineLimit, log, log_incident
 from holdfast.endpoint.sending.listener import Listener
 from holdfast.endpoint.sending.policies import SequencePolicies
 from holdfast.endpoint.sending.sender import Sender
-from holdfast.endpoint.sending.stopped import elsewhere, log_earlier_addresses, nothing_to_resume, retracted_text
+from holdfast.endpoint.sending.stopped import (
+    elsewhere,
+    log_earlier_addresses,
+    nothing_to_resume,
+    outdated_text,
+    retracted_text,
+)
 from holdfast.endpoint.source.calls import Calls
 from holdfast.endpoint.source.enqueued_messages import EnqueuedMessages
 from holdfast.endpoint.source.http_settings import SourceHTTP
-from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure, note_retracted, note_room
+from holdfast.endpoint.source.pending_sends import (
+    Progress,
+    note_answer,
+    note_failure,
+    note_outdated,
+    note_retracted,
+    note_room,
+)
 from holdfast.endpoint.source.replies import Replies
 from holdfast.endpoint.worker import check_no_cluster
 from holdfast.exceptions import ConfigurationError, DeliveryError, StoreFailed
@@ -330,6 +344,8 @@ class RunningSource:
             log_incident(effect)
             if effect.name == RETRACTED and effect.detail is not None:
                 self._note_retracted([self.engine.protocol.outbound.outboxes[effect.detail["key"]]])
+            elif effect.name == OUTDATED and effect.detail is not None:
+                note_outdated(self._progress, outdated_text(effect))
         elif isinstance(effect, Respond):
             self._settings.envelopes.respond(cast(Exchange, effect.back_channel), effect.envelope)
         elif isinstance(effect, Handle):

@@ -455,6 +455,9 @@ class Outbox:
             why = Why(why.code, f"{why.reason} (it takes no message at all)")
             self.happen(source, SourceEvent.TAKES_NO_NUMBER, now, why)
 
+    def _leave_new(self, source: RMSource, now: float, why: Why) -> None:
+        self.context.marking.leave_new(source, is_restored=True)
+
     def _report_acknowledgement(self, source: RMSource, now: float, why: Why) -> None:
         self._effects.append(Incident("acknowledgement.rejected", source.identifier or "", level="warning"))
 
@@ -581,6 +584,7 @@ _DO: dict[SourceAction, Callable[[Outbox, RMSource, float, Why], None]] = {
     SourceAction.TRANSMIT: Outbox._transmit,
     SourceAction.BEGIN: Outbox._begin_sending,
     SourceAction.REPORT_REFUSED: Outbox._report_refused,
+    SourceAction.LEAVE_NEW: Outbox._leave_new,
     SourceAction.STOP_NUMBERING: Outbox._stop_numbering,
     SourceAction.REPORT_ACKNOWLEDGEMENT: Outbox._report_acknowledgement,
     SourceAction.RETRY: Outbox._retry,

@@ -20,9 +20,15 @@ from holdfast.core.faults import (
 )
 from holdfast.core.messages import Fault, SequenceAcknowledgement
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.rm_source.acknowledgement_history import Ranges
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.outdated_copy import (
+    OUTDATED_REMEDY,
+    hear_of_lost_run,
+    remain_without_word,
+)
 from holdfast.core.sending.reasons import NOT_ACCEPTED, Why, event_of
 from holdfast.core.states.outbound import DoubtAction, DoubtEvent, SourceAction, SourceEvent, SourceState
 
@@ -74,12 +80,14 @@ def retraction(
     """
     history = source.history
     lost = history.hear_final(ack.ranges, source.behavior) if ack.final else history.hear(ack.ranges, asked_at, now)
-    if not lost:
-        return None
+    return _lost(outbox, source, lost, RETRACTED_REMEDY) if lost else None
+
+
+def _lost(outbox: Outbox, source: RMSource, lost: Ranges, remedy: str) -> Incident:
     if not (outbox.is_for_replies or outbox.is_for_address):
         outbox.lifecycle.retracted.add(source.identifier or "", lost)
         outbox.save()
-    detail = {"key": outbox.key, "to": outbox.to, "messages": numbers_text(lost), "remedy": RETRACTED_REMEDY}
+    detail = {"key": outbox.key, "to": outbox.to, "messages": numbers_text(lost), "remedy": remedy}
     return Incident(RETRACTED, source.identifier or "", lost[0][0], "error", detail)
 
 
@@ -97,6 +105,12 @@ def receive_acknowledgement(
     """
     source = outbox.source
     assert source is not None, outbox.key
+    if source.numbers.known is not None and source.is_outdated_by(ack):
+        unproven = hear_of_lost_run(outbox, source, ack, now)
+        if unproven:
+            outbox.context.effects.append(_lost(outbox, source, unproven, OUTDATED_REMEDY))
+        if outbox.source is not source:
+            return None
     said = ack
     if source.numbers.is_restored:
         ack = source.numbers.known_part(ack)
@@ -106,6 +120,8 @@ def receive_acknowledgement(
         outbox.hooks.forwarders.giving_up.acknowledged(outbox, ack)
     if asked_at is None and source.is_valid(ack):
         asked_at = made_after(source, ack)
+    # Before the acknowledgement is processed, which may leave nothing in flight. An earlier one may be on its way.
+    is_word = asked_at is not None or source.control.attempts > 0 or bool(source.flight)
     was_in_doubt = source.doubt.is_open
     action, newly = source.receive_acknowledgement(ack, now)
     if newly:
@@ -115,6 +131,8 @@ def receive_acknowledgement(
     if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:  # WS-RM 4.4
         source.last_fault = INVALID_ACKNOWLEDGEMENT
         return sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
+    if is_word and action is not None and source.numbers.is_word_awaited:
+        outbox.context.marking.hear(source)
     # A Nack names what is missing, so it retracts nothing.
     if not ack.nacks and action is not None:
         _report_retracted(outbox, source, said, asked_at, now)
@@ -167,6 +185,7 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
     outbox.happen(source, event, now, why)
     if event is SourceEvent.OTHER_FAULT and not number:
         _end_refused(outbox, source, now)
+        remain_without_word(outbox, source)
     outbox.ready()
 
 
@@ -195,6 +214,7 @@ def refused(outbox: Outbox, source: RMSource, number: int, now: float, reason: s
         outbox.happen(source, SourceEvent.CREATE_SEQUENCE_NOT_ACCEPTED, now, why)
     elif not number:
         _end_refused(outbox, source, now)
+        remain_without_word(outbox, source)
 
 
 def _end_refused(outbox: Outbox, source: RMSource, now: float) -> None:

@@ -184,11 +184,12 @@ class OutboxRecords:
             return None
         if source.flight.missing and (missing := self.offset_of(source.flight.missing)) not in here:
             return missing
-        start, end = source.numbers.start + source.numbers.next - 1, source.numbers.start + source.numbers.available
+        numbers = source.numbers
+        # A record that the cursor has passed may be deleted, and each read of it would ask for another one. In an older
+        # copy of the store, numbers above the saved mark may be acknowledged before their turn.
+        start, end = max(self.first, numbers.start + numbers.next - 1), numbers.start + numbers.available
         if start >= end or (start in here and (here.is_full or min(start + READ_AHEAD, end) - 1 in here)):
             return None
-        # A record that the cursor has passed may be deleted, and each read of it would ask for another one.
-        assert start >= self.first, (self.cursor, start, self.first)
         return next((offset for offset in range(start, min(start + READ_AHEAD, end)) if offset not in here), None)
 
     def take(self, start: int, found: list[tuple[int, Record]], now: float) -> None:

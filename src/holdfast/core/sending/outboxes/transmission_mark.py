@@ -32,6 +32,30 @@ class TransmissionMarks:
             self._move(source)
             self._commit.save(source.local_id, source)
 
+    def leave_new(self, source: RMSource, *, is_restored: bool) -> None:
+        """Let the Sequence end with the messages whose numbers are known, durably: the rest goes to the next one.
+
+        Args:
+            is_restored: Whether the store was restored from an older copy; else that is unknown.
+        """
+        numbers = source.numbers
+        if is_restored:
+            numbers.restored()
+        else:
+            numbers.leave_new()
+        self._commit.save(source.local_id, source)
+        self._commit.then(partial(self._durable, source, numbers.mark))
+
+    def hear(self, source: RMSource) -> None:
+        """Let new numbers leave, durably: the destination has said which numbers it has, and it has none of them."""
+        source.numbers.is_word_awaited = False
+        self._commit.save(source.local_id, source)
+        self._commit.then(partial(self._may_leave_new, source))
+
+    def _may_leave_new(self, source: RMSource, now: float) -> None:
+        source.numbers.may_leave_new()
+        self._ready[source.key] = None
+
     def _move(self, source: RMSource) -> None:
         if source.polled:
             return  # any of its messages may be requested
@@ -40,5 +64,5 @@ class TransmissionMarks:
         self._commit.then(partial(self._durable, source, source.numbers.mark), is_waited_for=False)
 
     def _durable(self, source: RMSource, mark: int, now: float) -> None:
-        source.numbers.durable_mark = mark
+        source.numbers.mark_saved(mark)
         self._ready[source.key] = None
