@@ -289,7 +289,7 @@ def say_final_before_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, RMDestination, "is_final", property(lambda self: self.versions.rm is RM.V1_1))
 
 
-@mutant("AtMostOnce", "AcknowledgedIsRemembered", "Bounded", "InOrder")
+@mutant("AtMostOnce", "AcceptedIsCounted", "AcknowledgedIsRemembered", "Bounded", "InOrder")
 def take_a_duplicate_for_a_new_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def receive(self: RMDestination, number: int, *arguments: Any, **named: Any) -> Any:
         self.accepted.discard(number)
@@ -580,7 +580,7 @@ def repeat_a_request_while_its_exchange_is_open(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(InFlight, "exchanges", property(lambda self: 0, lambda self, value: None))
 
 
-@mutant("AnswerHasTheReply")
+@mutant("AnswerHasTheReply", "NothingUnacknowledgedDropped")
 def answer_a_request_that_takes_long_with_an_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
     def pump(self: Replies, now: float) -> None:
         while self._patience and self._patience[0][0] <= now:
