@@ -64,14 +64,12 @@ class Outbox:
         self.lifecycle = OutboxLifecycle(key)
         self.forwarding = None if queue.description.kind == OUTBOX else ForwardingPolicy()
         """Policy of a forwarder, by which it discards messages automatically; None: only the owner discards them."""
-        self.is_configured = False
-        """Whether it belongs to a forwarder of the configuration, which begins a deleted outbox again."""
+        self.is_configured = False  # as a forwarder: the next start would begin its outbox again
         self.is_for_replies = queue.name == replies_queue(key)
         """Whether it carries the replies to a Sequence: no caller of this side waits for its end."""
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
-        self.is_for_address = False
-        """Whether it carries replies to an address, of requesters without an Offer. It is forgotten once it ends."""
+        self.is_for_address = False  # with replies to requesters without an Offer: it is forgotten once it ends
         self.used_at = 0.0  # about when it got its latest reply, or when the end of an outbox of replies was decided
         self.address = ""
         """Address for answers of a forwarder's destination in the next Sequence: "" for this side's default address,
