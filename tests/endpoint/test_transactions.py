@@ -41,8 +41,10 @@ from holdfast import (
     SourcePolicy,
 )
 from holdfast.cli.inspection.outbox import outbox
+from holdfast.core.records import Batch
 from holdfast.endpoint.source import enqueued_messages as collecting
 from holdfast.exceptions import EnvelopeError, StoreAway, StoreFailed
+from holdfast.store import open_store
 from holdfast.store.address import read_address
 from holdfast.store.sql import message_ids
 from holdfast.store.sql import store as sql
@@ -770,6 +772,14 @@ class Away:
         return bool(self._real.lock(*arguments))
 
 
+class LostOnce(Away):
+    """As :class:`Away`, for its first try."""
+
+    def _fail(self) -> None:
+        self.is_away = self.tries == 0
+        super()._fail()
+
+
 async def probe(service: Any, path: str) -> tuple[int, dict[str, Any]]:
     async with aiohttp.ClientSession() as session, session.get(f"{service.admin_url}/{path}") as answer:
         return answer.status, await answer.json()
@@ -806,6 +816,20 @@ async def test_a_server_that_is_stopped_waits_for_no_database(database, serve, p
     assert app.running.engine.failure is not None
     with contextlib.suppress(Exception):
         await sent
+
+
+def test_a_lost_connection_costs_an_end_none_of_its_last_writes(database):
+    """They begin when the end has waited as long as it may."""
+    url = database.new_url()
+    store = open_store(url)
+    store.retry_for(0.0)
+    lost = store._dialect = LostOnce(store._dialect)
+    store.commit(Batch(sequences={"urn:s": {"n": 1}}))
+    assert lost.tries > 1
+    store.close()
+    again = open_store(url)
+    assert again.load().sequences == {"urn:s": {"n": 1}}
+    again.close()
 
 
 @pytest.mark.crash

@@ -111,6 +111,13 @@ class Tables(Place):
         self._db.run("", "SELECT * FROM one")
 
 
+class CancelledTokens(Tables):
+    """Requests at such tables that only delete."""
+
+    def add(self) -> None:
+        self._db.run("", "DELETE FROM one")
+
+
 class LockedFile(Place):
     """A file of SQLite that another process locks, which then can only be read."""
 
@@ -155,7 +162,7 @@ class FullDisk(Place):
         self._nonces.knows(60.0, bytes(8))
 
 
-@pytest.mark.parametrize("kind", [Tables, LockedFile, FullDisk])
+@pytest.mark.parametrize("kind", [Tables, CancelledTokens, LockedFile, FullDisk])
 def test_a_place_that_does_not_answer_is_logged_once_and_so_is_its_return(
     kind: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,5 +188,5 @@ def test_a_place_that_does_not_answer_is_logged_once_and_so_is_its_return(
     assert names == ["security.database_away", "security.database_back"] * 2
     setting = "nonces" if kind is FullDisk else "tokens"
     assert all(fields["setting"] == setting and (fields.get("remedy") or "seconds" in fields) for _, fields in told)
-    if kind is Tables:
+    if kind in (Tables, CancelledTokens):
         assert (told[0][1]["why"], told[0][1]["remedy"]) == ("Broker: Topic authorization failed", "Permit it.")

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -71,6 +72,14 @@ def open_database(place: str | Path | None, setting: str = "nonces", away: str =
     return FileDatabase(place, setting, away)
 
 
+class Work(IntEnum):
+    """What a request does at a place, in the order in which a place without room or permission stops doing it."""
+
+    READS = 0
+    DELETES = 1
+    ADDS = 2
+
+
 class DatabaseWatch:
     """Logs when a place stops answering, and when it answers again: each message asks it. Thread-safe.
 
@@ -83,16 +92,12 @@ class DatabaseWatch:
     def __init__(self, setting: str, told: str, remedy: str) -> None:
         self._setting, self._told, self._remedy = setting, told, remedy
         self._outage = Outage(time.monotonic)
-        self._is_unwritable = False
+        self._refused = Work.READS
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def asking(self, *, adds: bool) -> Iterator[None]:
-        """Report the outcome of a request.
-
-        Args:
-            adds: Whether the request adds something. A place without room, or without the permission to write, still
-                answers others.
+    def asking(self, work: Work) -> Iterator[None]:
+        """Report the outcome of a request. A place that refused one is back when it carries out as much.
 
         Raises:
             MessageFlowError: The place does not answer.
@@ -100,27 +105,27 @@ class DatabaseWatch:
         try:
             yield
         except TablesAway as error:
-            self._report_away(error.trouble, adds)
+            self._report_away(error.trouble, work)
         except (OSError, sqlite3.OperationalError) as error:
-            self._report_away(Trouble(str(error)), adds)
+            self._report_away(Trouble(str(error)), work)
         else:
-            self._report_back(adds)
+            self._report_back(work)
             return
         raise MessageFlowError(self._told, retry_after=spread(_AGAIN))
 
-    def _report_away(self, trouble: Trouble, adds: bool) -> None:
+    def _report_away(self, trouble: Trouble, work: Work) -> None:
         with self._lock:
-            self._is_unwritable |= adds
+            self._refused = max(self._refused, work)
             is_new = self._outage.go_on(trouble)
         if is_new:
             remedy = trouble.remedy or self._remedy
             log.warning("security.database_away", setting=self._setting, why=trouble.what, remedy=remedy)
 
-    def _report_back(self, adds: bool) -> None:
+    def _report_back(self, work: Work) -> None:
         with self._lock:
-            if self._is_unwritable and not adds:
+            if work < self._refused:
                 return
-            self._is_unwritable, seconds = False, self._outage.end()
+            self._refused, seconds = Work.READS, self._outage.end()
         if seconds is not None:
             log.info("security.database_back", setting=self._setting, seconds=seconds)
 
@@ -145,7 +150,7 @@ class FileDatabase:
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
         """See :class:`Database`."""
-        with self._watch.asking(adds=_adds(statements)):
+        with self._watch.asking(_work_of(statements)):
             return self._run(schema, statements, values)
 
     def _run(self, schema: str, statements: tuple[str, ...], values: dict[str, Any]) -> list[Row]:
@@ -174,12 +179,14 @@ class _ClusterDatabase:
         self._watch = DatabaseWatch(setting, told, remedy)
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
-        with self._watch.asking(adds=_adds(statements)):
+        with self._watch.asking(_work_of(statements)):
             return self._tables.run(schema, *statements, **values)
 
 
-def _adds(statements: tuple[str, ...]) -> bool:
-    return any("INSERT" in one for one in statements)
+def _work_of(statements: tuple[str, ...]) -> Work:
+    if all(one.lstrip().startswith("SELECT") for one in statements):
+        return Work.READS
+    return Work.ADDS if any("INSERT" in one for one in statements) else Work.DELETES
 
 
 def _open_file(path: str | Path | None, setting: str) -> sqlite3.Connection:

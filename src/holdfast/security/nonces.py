@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.security.database import open_database, watch_of_file
+from holdfast.security.database import Work, open_database, watch_of_file
 from holdfast.security.times import ordered
 from holdfast.store.address import is_kafka, is_remote
 
@@ -210,7 +210,7 @@ class FileNonces:
         return self._count >= self._most
 
     def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
-        with self._lock, self._watch.asking(adds=True):
+        with self._lock, self._watch.asking(Work.ADDS):
             # Also after the clock was set back, which must not stop the deletion.
             if not 0.0 <= self._forget_at - now <= _FORGET_EVERY:
                 self._forget_at = now + _FORGET_EVERY
@@ -224,7 +224,7 @@ class FileNonces:
             return is_new
 
     def knows(self, at: float, digest: bytes) -> bool:
-        with self._lock, self._watch.asking(adds=False):
+        with self._lock, self._watch.asking(Work.READS):
             minute = self._minute(int(at // _MINUTE))
             before = minute.count
             if minute.exists:  # a minute without nonces has no file

@@ -93,14 +93,18 @@ class Store(Protocol):
         ...
 
     def retry_for(self, seconds: float) -> None:
-        """Let all calls retry for so many seconds from now on while the database is unavailable. :data:`math.inf`: an
-        endpoint that runs, because a restart would not help. Until this is called, each call retries for the patience
-        of the URL. A store on a disk ignores it."""
+        """Let all calls retry for so many seconds from now on while the database is unavailable, and each at least for
+        one. :data:`math.inf`: an endpoint that runs, because a restart would not help. Until this is called, each call
+        retries for the patience of the URL. A store on a disk ignores it."""
         ...
 
     def close(self) -> None:
         """Close the store. A process that ends without closing it loses nothing."""
         ...
+
+
+_SHORTEST_RETRIES = 1.0
+"""Seconds for which a call of an endpoint that ends retries at least."""
 
 
 class Reads:
@@ -114,9 +118,16 @@ class Reads:
         """See :class:`Store`."""
         self._retries_end = time.monotonic() + seconds
 
-    def _may_retry(self, until: float) -> bool:
-        """Return whether a call may retry that by the patience of the URL may until ``until`` (``time.monotonic``)."""
-        return time.monotonic() <= (until if self._retries_end is None else self._retries_end)
+    def _may_retry(self, since: float, patience: float) -> bool:
+        """Return whether a call that began at ``since`` (``time.monotonic``) may retry.
+
+        Args:
+            patience: Seconds, until :meth:`retry_for` is called.
+        """
+        if self._retries_end is None:
+            return time.monotonic() <= since + patience
+        # The last writes of an end begin when it has waited for handlers: a lost connection is no reason to give up.
+        return time.monotonic() <= max(self._retries_end, since + _SHORTEST_RETRIES)
 
     @property
     def epoch(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import ConfigurationError, Destination, Source
+from holdfast import ConfigurationError, Destination, Progress, Source
 
 URL = "http://127.0.0.1:9/"
 EACH_STORE = pytest.mark.parametrize("store", [":memory:", "store"])
@@ -34,12 +34,14 @@ async def test_a_source_that_is_open_is_not_opened_again(store: str, tmp_path: P
 
 async def test_the_progress_begins_with_each_opening(tmp_path: Path) -> None:
     source = Source(URL, tmp_path / "outbox")
+    progress = source.progress
     await source.open()
     await source.send("<a/>", action="urn:a")
+    assert (progress.stored, progress.outstanding) == (1, 1)
     for _ in range(2):
         await source.close(0)
         await source.open()
-        assert (source.progress.stored, source.progress.outstanding) == (0, 1)
+        assert progress == source.progress == Progress(outstanding=1)
     await source.close(0)
 
 

@@ -369,8 +369,8 @@ class _GroupAgent:
             self._be_away(error)
             return
         if picture is None:
-            if self._outage.trouble is not None and self._login.refusal is not None:
-                self._be_away(KafkaAway(self._outage.trouble.what))  # the answer may take longer than a lease
+            if (trouble := self._outage.trouble) is not None and self._login.refusal is not None:
+                self._be_away(KafkaAway(trouble.what, trouble.remedy))  # the answer may take longer than a lease
             return
         sent, self._asked_at = self._asked_at, None
         self._be_back()

@@ -353,7 +353,7 @@ class RunningDestination:
             return
         self.owner.check()
         self.is_open = False
-        self.engine.limit_retries(grace)
+        self.store.retry_for(grace)
         steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             # First: what is decoded now may still be stored and answered.
             ("requests that are being decoded", self._envelopes.close),

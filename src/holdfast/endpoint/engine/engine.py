@@ -52,9 +52,6 @@ CALLBACKS_QUEUE = "callbacks"
 
 _BUG = "Start it again: it resumes with the stored messages. Report the bug, with the traceback in the log."
 
-_SHORTEST_RETRIES = 1.0
-"""Seconds. A lost connection or a deadlock is over at once, so even an end that waits for nothing retries a write."""
-
 TIMER_DELAY = 0.05
 """Seconds for which the next deadline is not looked up while a batch is being committed. The commit usually ends
 sooner, and may change the deadline again."""
@@ -481,13 +478,9 @@ class Engine:
             if self.failure is not None or not self.protocol.outbound.reading.is_recovering:
                 return
 
-    def limit_retries(self, seconds: float) -> None:
-        """Let the store retry for so many more seconds, at least for one, if its database is away: an end begins."""
-        self.store.retry_for(max(seconds, _SHORTEST_RETRIES))
-
     async def give_up(self) -> None:
         """End the threads, if any, without committing, after a failed start."""
-        self.limit_retries(0.0)
+        self.store.retry_for(0.0)
         self._stop()
         await self._end_threads()
 

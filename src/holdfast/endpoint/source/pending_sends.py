@@ -46,6 +46,11 @@ class Progress:
     _stopped: dict[str, str] = field(default_factory=dict, repr=False)
 
 
+def reset_progress(progress: Progress) -> None:
+    """Begin all counts again: a program keeps the object, and opens its source again."""
+    vars(progress).update(vars(Progress()))
+
+
 def note_stopped(progress: Progress, key: str, reason: str) -> None:
     progress.problem = progress._stopped[key] = reason
 

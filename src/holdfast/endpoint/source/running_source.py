@@ -240,7 +240,7 @@ class RunningSource:
         self.owner.check()
         self.is_open = False
         # A database that is away must not hold up the end.
-        self.engine.limit_retries(timeout)
+        self.store.retry_for(timeout)
         # Each step is taken also if one before it fails, or its caller is cancelled: the store must not stay locked.
         async with contextlib.AsyncExitStack() as remaining:
             remaining.callback(self._fail_calls)

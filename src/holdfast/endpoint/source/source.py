@@ -39,7 +39,7 @@ from holdfast.endpoint.source.block_hints import NoWith, awaited_first
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import MessageFields, OperationCalls
 from holdfast.endpoint.source.outgoing_record import attach, attach_in_thread, outgoing_record
-from holdfast.endpoint.source.pending_sends import Progress, named
+from holdfast.endpoint.source.pending_sends import Progress, named, reset_progress
 from holdfast.endpoint.source.profiles import PREFERRED, versions_of
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.running_source import RunningSource, SourceSettings, end_earlier
@@ -299,7 +299,7 @@ class Source(NoWith, OperationCalls):
             check_reachable(
                 self._table.handlers, listens=self._http.listen is not None, offers=self._offer is not False
             )
-            self.progress = Progress()  # its counts begin with an opening
+            reset_progress(self.progress)
             self._opened = await RunningSource.open(settings, self.progress, self.incidents, self._tell_progress)
             self.to = self._opened.calls.to
 

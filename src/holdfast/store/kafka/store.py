@@ -361,7 +361,7 @@ class KafkaStore(RocksDBStore):
     def _outlast(self, refused: Exception) -> None:
         """Wait for a permission that the user of a running store has lost; raise any other refusal of Kafka."""
         # The patience of the URL is for a Kafka that is away, not for a refusal.
-        may_retry = self._may_retry(until=0.0) and not self._closing.is_set()
+        may_retry = self._may_retry(since=0.0, patience=0.0) and not self._closing.is_set()
         if not (may_retry and isinstance(refused, NotPermitted)):
             raise refused
         self._tell("log", Trouble(refused.message, refused.remedy))
@@ -390,7 +390,7 @@ class KafkaStore(RocksDBStore):
             if waited > _SILENCE:
                 why = self._log.no_answer(f"no answer for {waited:.0f} s")
                 self._wait_for_kafka(f"Kafka does not confirm new messages at {self.shown}", why)
-            return not self._closing.is_set() and self._may_retry(since + self._address.patience)
+            return not self._closing.is_set() and self._may_retry(since, self._address.patience)
 
         return goes_on
 

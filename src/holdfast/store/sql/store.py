@@ -509,15 +509,14 @@ class SQLStore(Reads):
 
     def _trying(self, call: Callable[[], _Result], what: str = "be read") -> _Result:
         """Retry within the patience, or as :meth:`retry_for` says, while the database is away, full or busy."""
-        until = time.monotonic() + self._address.patience
-        pause = _FIRST_PAUSE
+        since, pause = time.monotonic(), _FIRST_PAUSE
         while True:
             try:
                 result = call()
             except (SQLAlchemyError, _Unsettled, self._raised) as found:
                 error = found if isinstance(found, SQLAlchemyError | _Unsettled) else self._wrapped(found)
                 is_passing = isinstance(error, _Unsettled) or may_pass(self._dialect, error)
-                if not is_passing or not self._may_retry(until) or self._closed.is_set():
+                if not is_passing or not self._may_retry(since, self._address.patience) or self._closed.is_set():
                     raise self._failed(error, f"could not {what}") from found
                 why, remedy = str(error), ""
                 if isinstance(error, SQLAlchemyError):
