@@ -27,7 +27,7 @@ import pytest
 from click.testing import CliRunner
 from databases import PostgreSQL, Server
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 from waiting import until
 
 import holdfast
@@ -582,24 +582,21 @@ async def test_a_repeated_transaction_stores_an_acknowledged_message_once(shop, 
         send("a", "urn:x:1")
         await source.flush(60)
         send("a", "urn:x:1")
-        send("a", "urn:x:1", sequence_key="k")
-        await source.send(body("b"), action=NOTE, message_id="urn:x:2")
-        send("b", "urn:x:2")
-        for message_id in ("urn:x:1", "urn:x:2"):
-            with pytest.raises(EnvelopeError, match=message_id) as refused:
-                send("other", message_id)
+        for content, key in [("other", ""), ("a", "k")]:
+            with pytest.raises(EnvelopeError, match="another message with the MessageID urn:x:1") as refused:
+                send(content, "urn:x:1", sequence_key=key)
             assert refused.value.remedy
-        send("undone", None)
+        send("b", None)
+        send("b", None)
         await source.flush(60)
-    assert got == ["a", "b", "undone"]
+    assert got == ["a", "b", "b"]
 
 
 @pytest.mark.parametrize("through", ["SQLAlchemy", "the driver"])
 async def test_while_no_source_runs_a_message_with_its_message_id_waits_once(shop, landed, through):
     url, got = landed
     async with Source(url, shop.url, policy=QUICK) as source:
-        stored = await source.send(body("awaited"), action=NOTE, message_id="urn:x:0")
-        await stored.acknowledged(60)
+        pass
     pooled = shop.engine.raw_connection() if through == "the driver" else shop.engine.connect()
     connection: Any = pooled.driver_connection if through == "the driver" else pooled
 
@@ -608,8 +605,8 @@ async def test_while_no_source_runs_a_message_with_its_message_id_waits_once(sho
 
     send("a", "urn:x:1")
     connection.rollback()
-    for content, message_id in [("b", "urn:x:1"), ("awaited", "urn:x:0"), ("b", "urn:x:1")]:
-        send(content, message_id)
+    for _ in range(2):
+        send("b", "urn:x:1")
         connection.commit()
     send("b", "urn:x:1")
     with pytest.raises(EnvelopeError, match="another message with the MessageID urn:x:1"):
@@ -618,7 +615,92 @@ async def test_while_no_source_runs_a_message_with_its_message_id_waits_once(sho
     pooled.close()
     async with Source(url, shop.url, policy=QUICK) as source:
         await source.flush(60)
-    assert got == ["awaited", "b"]
+    assert got == ["b"]
+
+
+async def test_an_open_transaction_with_a_message_id_delays_no_message_and_no_close(shop):
+    """The source's batches never wait for a transaction of an application."""
+    source = Source("http://127.0.0.1:9/", shop.url)
+    await source.open()
+    with shop.engine.connect() as connection:
+        source.send(body("a"), action=NOTE, message_id="urn:x:1", connection=connection)
+        await source.send(body("a"), action=NOTE, message_id="urn:x:1")
+        await source.send(body("b"), action=NOTE)
+        with shop.engine.begin() as other:
+            source.send(body("c"), action=NOTE, message_id="urn:x:2", connection=other)
+        await until(lambda: source.progress.stored == 3)
+        # In the opposite order of the source: no deadlock.
+        await source.send(body("d"), action=NOTE, message_id="urn:x:3")
+        source.send(body("d"), action=NOTE, message_id="urn:x:3", connection=connection)
+        await source.close(1.0)
+        connection.commit()
+    async with source:
+        assert source.progress.outstanding == 6
+
+
+async def test_old_message_ids_that_a_transaction_locks_delay_nothing(shop, monkeypatch, caplog):
+    monkeypatch.setattr(message_ids, "REMEMBERED", 1)
+    monkeypatch.setattr(collecting, "KEEPING_ROUNDS", 1)
+    source = Source("http://127.0.0.1:9/", shop.url)
+    await source.open()
+    store = source._running.store
+    with shop.engine.connect() as connection:
+        source.send(body("old"), action=NOTE, message_id="urn:x:1", connection=connection)
+        connection.commit()
+        locked = text("SELECT message_key FROM holdfast_message_ids WHERE space = :space FOR UPDATE")
+        assert len(connection.execute(locked, {"space": store.space}).all()) == 1
+        with shop.engine.begin() as other:
+            source.send(body("new"), action=NOTE, message_id="urn:x:2", connection=other)
+        await until(lambda: "message_ids.away" in caplog.text)
+        with shop.engine.begin() as other:
+            source.send(body("c"), action=NOTE, connection=other)
+        await source.send(body("d"), action=NOTE)
+        await until(lambda: source.progress.stored == 4)
+        assert store.trouble is None
+        await source.close(1.0)
+    assert caplog.text.count("message_ids.away") == 1
+    async with source:
+        await until(lambda: len(ids_in(shop, source)) == 1)
+
+
+async def test_only_sources_need_the_table_of_message_ids(servers, landed, serve, caplog):
+    """The tables are those of an earlier version, and the user may not create tables."""
+    server = servers("postgresql")
+    url, got = landed
+    server.new_url()
+    role = earlier = f"earlier{server.spaces}"
+    for created in (f"DATABASE {earlier}", f"ROLE {role} LOGIN"):
+        server.sql(f"CREATE {created}")
+    own, theirs = (server.url("a", user=user).replace("/holdfast?", f"/{earlier}?") for user in ("tester", role))
+    async with Source(url, own):
+        pass
+    revoked = "REVOKE CREATE ON SCHEMA public FROM PUBLIC; DROP TABLE holdfast_message_ids"
+    server.sql("; ".join([revoked, *grants_in("how-to/databases.md", role)]), database=earlier)
+    exists = "SELECT count(*) FROM pg_tables WHERE tablename = 'holdfast_message_ids'"
+    app = Destination(own.replace("space=a", "space=b"))
+    app.on(NOTE)(lambda message: None)
+    await serve(app)
+    assert server.sql(exists, database=earlier).strip() == "0"
+    async with Source(url, theirs, policy=QUICK) as source:
+        await until(lambda: "message_ids.away" in caplog.text)
+        assert "GRANT CREATE" in caplog.text
+        engine = create_engine(read_address(theirs).url)
+        with engine.begin() as connection:
+            source.send(body("a"), action=NOTE, connection=connection)
+        with pytest.raises(ProgrammingError, match="holdfast_message_ids"), engine.begin() as connection:
+            source.send(body("a"), action=NOTE, message_id="urn:x:1", connection=connection)
+        await source.flush(60)
+    async with Source(url, own):
+        await until(lambda: server.sql(exists, database=earlier).strip() == "1")
+    granted = [grant for grant in grants_in("how-to/effects-exactly-once.md", role) if "message_ids" in grant]
+    server.sql("; ".join(granted), database=earlier)
+    async with Source(url, theirs, policy=QUICK) as source:
+        for _ in range(2):
+            with engine.begin() as connection:
+                source.send(body("b"), action=NOTE, message_id="urn:x:1", connection=connection)
+        await source.flush(60)
+    engine.dispose()
+    assert got == ["a", "b"]
 
 
 async def test_the_source_compares_its_own_messages_with_those_of_transactions(shop):
@@ -645,22 +727,23 @@ async def test_of_two_concurrent_transactions_with_one_message_id_one_stores_the
     assert got == ["a"]
 
 
+def ids_in(shop: Shop, source: Source) -> list[str]:
+    """The MessageIDs that the store of an open source remembers."""
+    with shop.engine.begin() as connection:
+        asked = text("SELECT message_key FROM holdfast_message_ids WHERE space = :space")
+        found = connection.scalars(asked, {"space": source._running.store.space})
+        return sorted(bytes(one).decode() for one in found)
+
+
 async def test_a_store_remembers_only_the_newest_message_ids(shop, landed, monkeypatch):
     monkeypatch.setattr(message_ids, "REMEMBERED", 3)
-    monkeypatch.setattr(collecting, "FORGETTING_ROUNDS", 1)
+    monkeypatch.setattr(collecting, "KEEPING_ROUNDS", 1)
     url, _got = landed
     async with Source(url, shop.url, policy=QUICK) as source:
         for number in range(9):
             with shop.engine.begin() as connection:
                 source.send(body(number), action=NOTE, message_id=f"urn:x:{number}", connection=connection)
-
-        def kept() -> list[str]:
-            with shop.engine.begin() as connection:
-                asked = text("SELECT message_key FROM holdfast_message_ids WHERE space = :space")
-                found = connection.scalars(asked, {"space": source._running.store.space})
-                return sorted(bytes(one).decode() for one in found)
-
-        await until(lambda: kept() == ["urn:x:6", "urn:x:7", "urn:x:8"])
+        await until(lambda: ids_in(shop, source) == ["urn:x:6", "urn:x:7", "urn:x:8"])
 
 
 async def test_what_waits_is_sent_when_the_source_is_opened_next(shop, landed):
@@ -830,6 +913,17 @@ def test_a_lost_connection_costs_an_end_none_of_its_last_writes(database):
     again = open_store(url)
     assert again.load().sequences == {"urn:s": {"n": 1}}
     again.close()
+
+
+@pytest.mark.crash
+async def test_the_list_of_an_outbox_waits_for_no_database(own_server, serve):
+    app = Destination(f"{own_server.new_url()}&patience=3600")
+    service = await serve(app)
+    assert await probe(service, "outbox") == (200, {"messages": [], "count": 0, "enqueued": None})
+    await asyncio.to_thread(own_server.kill)
+    for _ in range(40):
+        assert (await probe(service, "outbox"))[1]["enqueued"] is None
+    await asyncio.to_thread(own_server.start)
 
 
 @pytest.mark.crash

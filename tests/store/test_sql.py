@@ -239,6 +239,8 @@ def test_a_view_of_what_was_deleted_meanwhile_looks_again(database, record, monk
 
 # --- tables of another version ----------------------------------------------------------------------------------------
 
+TABLES = "SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'holdfast%'"
+
 
 @pytest.fixture
 def old(database):
@@ -282,13 +284,16 @@ def test_older_tables_are_brought_up_to_date_step_by_step(database, old, monkeyp
     assert database.sql("SELECT count(extra) FROM holdfast_queues", database="versions").strip() == "0"
 
 
-def test_tables_of_earlier_programs_get_the_table_of_message_ids(database, old):
+def test_tables_of_earlier_programs_get_the_table_of_message_ids_for_a_source(database, old):
     database.sql("DROP TABLE holdfast_message_ids", database="versions")
+    open_store(old).close()
+    assert "holdfast_message_ids" not in database.sql(TABLES, database="versions")
     for _ in range(2):
         store = open_store(old)
         assert store.load().sequences == {"urn:s": {"n": 1}}
-        store.forget_message_ids()
+        store.keep_message_ids()
         store.close()
+    assert "holdfast_message_ids" in database.sql(TABLES, database="versions")
     assert database.sql("SELECT version FROM holdfast_schema", database="versions").strip() == "1"
 
 

@@ -72,12 +72,6 @@ class Record:
         return self.received_at if self.released_at is None else self.released_at
 
 
-@dataclass(slots=True)
-class NamedRecord(Record):
-    """A message of an outbox whose MessageID the application chose. A store with the messages of other processes'
-    transactions remembers it with the digest of the message."""
-
-
 State = dict[str, Any]
 """A saved state: a dict with string keys of None, bool, int, float, str, bytes, and lists and dicts of those."""
 

@@ -224,17 +224,18 @@ class Transactional(Protocol):
         ...
 
     def count_enqueued(self) -> int:
-        """Return how many records other transactions have enqueued for an outbox.
+        """Return how many records other transactions have enqueued for an outbox. It does not retry.
 
         Raises:
             StoreFailed: The database does not answer.
         """
         ...
 
-    def forget_message_ids(self) -> None:
-        """Forget all but the newest 10,000 MessageIDs that applications chose.
+    def keep_message_ids(self) -> None:
+        """Create what the MessageIDs of transactions need, if an earlier version did not, and forget all but the newest
+        10,000. It waits for no transaction longer than a second, and does not retry.
 
         Raises:
-            StoreFailed: The database does not answer.
+            StoreFailed: The database does not answer, lacks a right, or a transaction is in the way.
         """
         ...

@@ -93,7 +93,7 @@ def test_a_stopped_outbox_resumes_after_its_cause_is_fixed(run: Any, served: Any
 def test_a_running_server_is_asked_at_its_admin_listener(run: Any, served: Any) -> None:
     assert "No message is waiting" in run("outbox", "list", "--admin", served.admin).out
     listed = json.loads(run("outbox", "list", "--admin", served.admin, "--json").out)
-    assert listed == {"messages": [], "count": 0, "enqueued": 0}
+    assert listed == {"messages": [], "count": 0, "enqueued": None}
     assert run("outbox", "show", "--admin", served.admin, "0").code == 1
     assert run("outbox", "discard", "--admin", served.admin, "to/http://x/0", "--yes").code == 1
     assert json.loads(run("outbox", "retry", "--admin", served.admin, "--json").out) == {"retried": 0, "count": 0}

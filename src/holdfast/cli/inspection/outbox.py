@@ -65,7 +65,7 @@ def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> No
     client, _ = admin_and_rest((store,), admin)
     answer = client.ask(f"outbox?limit={limit}")
     shown, count = client.listed(answer, "messages"), int(answer.get("count", 0))
-    enqueued = int(answer.get("enqueued", 0))
+    enqueued = answer.get("enqueued")
     if as_json:
         click.echo(json.dumps({"messages": shown, "count": count, "enqueued": enqueued}, indent=2))
     elif shown:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 
 from holdfast.core.records import Record
 from holdfast.endpoint.engine.engine import Engine
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import StoreAway
+from holdfast.outages import Outage, Trouble
 from holdfast.store import Transactional
 
 AT_ONCE = 500
@@ -21,8 +25,9 @@ ROUND_BYTES = 1 << 20
 """Bytes of them, and one message more."""
 PAUSE_SECONDS = 0.2
 """After a round that found nothing."""
-FORGETTING_ROUNDS = 300
-"""Rounds between two deletions of old MessageIDs."""
+KEEPING_ROUNDS = 300
+"""Rounds between two deletions of old MessageIDs: about a minute."""
+_IN_THE_WAY = "End transactions that your application keeps open, or check the database. The source tries again soon."
 
 
 class EnqueuedMessages:
@@ -33,6 +38,8 @@ class EnqueuedMessages:
         self._store = store
         self._submit = submit
         self._round: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._outage = Outage(time.monotonic)
         self._is_over = asyncio.Event()
         self._running = asyncio.create_task(self._run())
 
@@ -57,18 +64,26 @@ class EnqueuedMessages:
         except Exception as error:
             self._engine.fail(error)
 
-    async def _forget(self) -> None:
+    async def _keep_message_ids(self) -> None:
+        """Keep the table of MessageIDs; a failure ends nothing, because the source itself does not use it."""
         try:
-            await asyncio.to_thread(self._store.forget_message_ids)
+            await asyncio.to_thread(self._store.keep_message_ids)
         except Exception as error:
-            self._engine.fail(error)
+            remedy = _IN_THE_WAY if isinstance(error, StoreAway) else getattr(error, "remedy", "")
+            trouble = Trouble(getattr(error, "message", repr(error)), remedy)
+            if self._outage.go_on(trouble) and not self._is_over.is_set():
+                log.warning("message_ids.away", what=trouble.what, remedy=trouble.remedy)
+        else:
+            if (seconds := self._outage.end()) is not None:
+                log.info("message_ids.back", seconds=seconds)
 
     async def _run(self) -> None:
         for number in itertools.count():
             if self._is_over.is_set() or self._engine.failure is not None:
                 return
-            if number % FORGETTING_ROUNDS == 0:
-                await self._forget()
+            # Not awaited: it may wait for a lock. After a minute, it has ended.
+            if number % KEEPING_ROUNDS == 0 and (self._keeping is None or self._keeping.done()):
+                self._keeping = asyncio.create_task(self._keep_message_ids())
             await self.collect()
             try:
                 async with asyncio.timeout(PAUSE_SECONDS):
@@ -79,4 +94,6 @@ class EnqueuedMessages:
     async def close(self) -> None:
         """Begin no further round, and wait for the round in progress."""
         self._is_over.set()
+        if self._keeping is not None:
+            self._keeping.cancel()  # its thread has its own connection, and ends within seconds
         await asyncio.wait([self._running])

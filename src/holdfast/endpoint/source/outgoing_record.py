@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from holdfast.core.records import ContentWriter, NamedRecord, Record
-from holdfast.endpoint.engine.engine import new_identifier
+from holdfast.core.records import ContentWriter, Record
 from holdfast.endpoint.envelopes.attachments import Attachment, are_small, encode_attachments
 from holdfast.endpoint.envelopes.message import Body, body_bytes
 from holdfast.exceptions import EnvelopeError
@@ -14,12 +13,9 @@ from holdfast.wire import check_action, check_header_blocks, check_iri
 
 
 def outgoing_record(
-    key: str, action: str, body: Body, message_id: str | None, headers: bytes, now: float, *, wants_reply: bool
+    key: str, action: str, body: Body, message_id: str, headers: bytes, now: float, *, wants_reply: bool
 ) -> Record:
     """Return the record of a message that can be stored, encoded in an envelope of any version, and decoded again.
-
-    Args:
-        message_id: None: a new one.
 
     Raises:
         EnvelopeError: The message is not valid; says which part, and why.
@@ -27,15 +23,13 @@ def outgoing_record(
     check_key(key)
     # Looked at here, for what is remembered must be hashable.
     check_action(action) if isinstance(action, str) else check_iri("action", action)
-    kind = Record if message_id is None else NamedRecord
-    message_id = new_identifier() if message_id is None else message_id
     check_iri("message_id", message_id)
     if not isinstance(headers, bytes):
         raise EnvelopeError(f"headers must be bytes of XML, not {type(headers).__name__}")
     if headers:
         check_header_blocks(headers)
     content = body_bytes(body)
-    return kind(key, 0, action, content, now, message_id, headers=headers, wants_reply=wants_reply)
+    return Record(key, 0, action, content, now, message_id, headers=headers, wants_reply=wants_reply)
 
 
 def attach(record: Record, attachments: Iterable[Attachment], create: Callable[[], ContentWriter] | None) -> None:

@@ -90,10 +90,16 @@ class Enqueued:
         return self
 
 
-def enqueue(connection: Connection | DBConnection, location: str | Path | Store, record: Record) -> Enqueued:
+def enqueue(
+    connection: Connection | DBConnection, location: str | Path | Store, record: Record, *, is_chosen: bool
+) -> Enqueued:
     """Add a message to the caller's transaction, for the source with that store.
 
+    Args:
+        is_chosen: Whether the application chose the MessageID, so that the message is stored once.
+
     Raises:
+        EnvelopeError: another transaction stored another message with the MessageID that the application chose.
         ConfigurationError: the store is not in a database, or the database never had a store there.
     """
     from holdfast.store.sql.outgoing import put  # SQLAlchemy is loaded only where it is used
@@ -105,5 +111,5 @@ def enqueue(connection: Connection | DBConnection, location: str | Path | Store,
             remedy="Give the source a store in the database of that connection, or send without connection=.",
         )
     assert record.message_id is not None
-    put(connection, address, record)
+    put(connection, address, record, is_chosen=is_chosen)
     return Enqueued(record.message_id, record.sequence)

@@ -24,6 +24,7 @@ from holdfast.endpoint.arguments import (
     to_journal,
 )
 from holdfast.endpoint.engine.clock import Clock
+from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.envelopes.attachments import Attachment, to_attachments
 from holdfast.endpoint.envelopes.chain import to_processors
 from holdfast.endpoint.envelopes.envelopes import Envelopes
@@ -349,9 +350,9 @@ class Source(NoWith, OperationCalls):
                 its newest 10,000, it is not stored again: so a program that does not know whether a message was stored
                 may send it again. Another message with a MessageID that this process sent before is refused. A later
                 process can only compare it with a stored message: a store deletes messages once they are acknowledged.
-                With ``connection``, the transaction compares it with the newest 10,000 messages that were stored with a
-                MessageID of yours, also with acknowledged ones: the same message is not stored again, and another one
-                is refused.
+                With ``connection``, the transaction compares it with the newest 10,000 messages of transactions with a
+                MessageID of yours, also with acknowledged ones: the same message with the same key is not stored again,
+                and another one is refused.
             headers: Your own header blocks, XML bytes: elements with namespaces, one after the other.
             attachments: Files that travel with the message, stored with it. If the body refers to them in
                 ``xop:Include`` elements, the message leaves in MTOM, else as SOAP with Attachments.
@@ -368,11 +369,12 @@ class Source(NoWith, OperationCalls):
         """
         if connection is None:
             return self._submit(body, action, sequence_key, message_id, headers, attachments, wants_reply=False)
+        given = new_identifier() if message_id is None else message_id
         key, now = self._policies.key_of(action) if sequence_key == "" else sequence_key, (self.clock or Clock())()
-        record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=False)
+        record = outgoing_record(key, action, body, given, headers, now, wants_reply=False)
         attach(record, to_attachments(attachments), None)
         self._envelopes.check_content(record.body, record.headers, record.attachments)
-        return enqueue(connection, self._store_location, record)
+        return enqueue(connection, self._store_location, record, is_chosen=message_id is not None)
 
     async def request(
         self,
@@ -456,8 +458,8 @@ class Source(NoWith, OperationCalls):
         self._check_open()
         engine, given = self._running.engine, message_id
         key, now = self._policies.key_of(action) if key == "" else key, engine.clock()
-        record = outgoing_record(key, action, body, given, headers, now, wants_reply=wants_reply)
-        message_id = record.message_id or ""
+        message_id = new_identifier() if given is None else given
+        record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
         if files := to_attachments(attachments):
             await attach_in_thread(record, files, engine.store.create_content)
             self._check_open()

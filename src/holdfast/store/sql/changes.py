@@ -12,13 +12,12 @@ from typing import Any, Literal, Protocol
 
 from sqlalchemy import Table
 
-from holdfast.core.records import Batch, NamedRecord, Record
+from holdfast.core.records import Batch, Record
 from holdfast.store.changes import Changes
 from holdfast.store.content import Content
 from holdfast.store.plan import Where
 from holdfast.store.records import encode_record, encode_state
 from holdfast.store.sql import schema as schema
-from holdfast.store.sql.message_ids import row_of
 from holdfast.store.sql.schema import key_of, signed
 from holdfast.store.staged import fill
 
@@ -127,8 +126,6 @@ class SQLChanges(Changes[int]):
         last_partition = 0
         part: int | None = None
         taken: list[Row] = []
-        # By key: a statement must not write a row twice.
-        named: dict[bytes, Row] = {}
         for queue, partition, offset, record in self.plan.batch.appends:
             if partition != last_partition or queue is not last_queue:
                 last_queue, last_partition = where = (queue, partition)
@@ -139,12 +136,8 @@ class SQLChanges(Changes[int]):
                 self._add(self._rows, part, offset, data)
             if isinstance(record, EnqueuedRecord):
                 taken.append((record.enqueued,))
-            elif isinstance(record, NamedRecord):
-                row = row_of(self._store.space, record)
-                named[row[1]] = row
         # In the same transaction: a record enters its queue exactly once.
         self._write("delete", schema.outgoing, taken)
-        self._write("put", schema.message_ids, list(named.values()))
 
     def _run(self) -> None:
         for run in self.plan.batch.runs:

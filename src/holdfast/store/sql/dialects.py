@@ -23,7 +23,8 @@ from holdfast.store.sql.schema import columns, keys, spaces
 
 CONNECT_SECONDS = 10
 LEAST_PACKET = 4 * PIECE_BYTES
-_SCHEMA_LOCK = "holdfast schema"
+SCHEMA_LOCK = "schema"
+"""The lock of the process that changes the tables."""
 _LOCK_STEP = 0.05
 
 Fence = tuple[int, int, int]
@@ -65,6 +66,10 @@ class Dialect(Protocol):
         ...
 
     def unlock(self, connection: Connection, name: str) -> None: ...
+
+    def limit_lock_waits(self, connection: Connection) -> None:
+        """Let no statement of the connection wait longer than a second for a lock of another transaction."""
+        ...
 
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
         """Write everything in one transaction, durable when this returns.
@@ -311,6 +316,9 @@ class PostgreSQL:
     def unlock(self, connection: Connection, name: str) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_unlock({LOCK_KEY})", (name,))
 
+    def limit_lock_waits(self, connection: Connection) -> None:
+        connection.exec_driver_sql("SET lock_timeout = '1s'")
+
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
         own: Any = connection.connection.dbapi_connection
         try:
@@ -391,6 +399,9 @@ class MariaDB:
 
     def unlock(self, connection: Connection, name: str) -> None:
         connection.exec_driver_sql("SELECT release_lock(%s)", (self._lock(connection, name),))
+
+    def limit_lock_waits(self, connection: Connection) -> None:
+        connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1")
 
     @staticmethod
     def _lock(connection: Connection, name: str) -> str:

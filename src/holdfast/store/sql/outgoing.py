@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Dialect, Engine, Executable, Insert, insert, select
 from sqlalchemy.dialects import mysql, postgresql
 
-from holdfast.core.records import NamedRecord, Record
+from holdfast.core.records import Record
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.records import encode_record
@@ -26,9 +26,12 @@ class DBConnection(Protocol):
     def cursor(self) -> Any: ...
 
 
-def put(connection: Connection | DBConnection, location: str, record: Record) -> None:
-    """Put a record into the caller's open transaction, for the source with its store at ``location``. The same message
-    with a MessageID that the application chose is put once, while the store remembers it.
+def put(connection: Connection | DBConnection, location: str, record: Record, *, is_chosen: bool) -> None:
+    """Put a record into the caller's open transaction, for the source with its store at ``location``.
+
+    Args:
+        is_chosen: Whether the application chose the MessageID. Then transactions put the message once, while the store
+            remembers it.
 
     Raises:
         EnvelopeError: The store remembers another message with the MessageID that the application chose.
@@ -47,13 +50,13 @@ def put(connection: Connection | DBConnection, location: str, record: Record) ->
         raise _missing(address) from error
     if row is None:
         raise _missing(address)
-    if isinstance(record, NamedRecord) and _is_stored(connection, address, row[0], record):
+    if is_chosen and _is_stored(connection, address, row[0], record):
         return
     # Inline: without RETURNING, for which PostgreSQL demands SELECT too.
     _execute(connection, address, insert(schema.outgoing).inline().values(space=row[0], data=encode_record(record)))
 
 
-def _is_stored(connection: Connection | DBConnection, address: SQLAddress, space: int, record: NamedRecord) -> bool:
+def _is_stored(connection: Connection | DBConnection, address: SQLAddress, space: int, record: Record) -> bool:
     """Remember a MessageID; or return True if the store remembers it, with this message.
 
     A concurrent transaction with the same MessageID waits here until the first one ends.

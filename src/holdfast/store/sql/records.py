@@ -1,4 +1,4 @@
-"""Reads the stored records: of partitions, held ones, and those that applications enqueued with their MessageIDs."""
+"""Reads the stored records: of partitions, held ones, and those that applications enqueued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from holdfast.store.plan import Where
 from holdfast.store.records import decode_record
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import PIECE_BYTES, EnqueuedRecord
-from holdfast.store.sql.message_ids import forget_old
 from holdfast.store.sql.schema import signed
 
 _SIZES_AT_ONCE = 2000
@@ -24,7 +23,7 @@ class StoredRecords:
     """The records of one space, read on connections of their own.
 
     Args:
-        engine: Its connections are for statements outside batches, each by itself.
+        engine: Its connections are only for reading, each statement by itself.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -95,11 +94,6 @@ class StoredRecords:
         table = schema.outgoing
         with self._engine.connect() as connection:
             return connection.scalar(select(func.count()).where(table.c.space == space)) or 0
-
-    def forget_message_ids(self, space: int) -> None:
-        """Forget all but the newest MessageIDs that applications chose."""
-        with self._engine.connect() as connection:
-            forget_old(connection, space)
 
     def close(self) -> None:
         """Close its idle connections. A later read opens another one."""

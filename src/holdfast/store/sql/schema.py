@@ -194,9 +194,9 @@ message_ids = _table(
     _number("stored_at"),
     Index("holdfast_message_ids_age", "space", "stored_at"),
 )
-"""MessageIDs that applications chose for a source, each with a digest of its message and the microseconds since
-1970-01-01 UTC. They outlive the messages, so that a transaction that is repeated does not store its message again.
-Earlier programs of version 1 do not know the table and do not miss it, so both may use one database."""
+"""MessageIDs that applications chose for messages of transactions, each with a digest of its message and the
+microseconds since 1970-01-01 UTC. They outlive the messages, so that a transaction that is repeated does not store its
+message again. Earlier programs of version 1 created tables without this one, and a store works without it."""
 
 
 def key_of(name: str) -> bytes:
@@ -276,7 +276,16 @@ def prepare(connection: Connection, place: str) -> None:
         MIGRATIONS[found](connection)
         found += 1
         connection.execute(update(versions).values(version=found))
-    if not inspect(connection).has_table(message_ids.name):
+
+
+def has_message_ids(connection: Connection) -> bool:
+    """Whether the table of MessageIDs exists: an earlier program may have created the tables without it."""
+    return inspect(connection).has_table(message_ids.name)
+
+
+def create_message_ids(connection: Connection) -> None:
+    """Create the table of MessageIDs if it is missing; in the caller's transaction, under the caller's lock."""
+    if not has_message_ids(connection):
         message_ids.create(connection)
         if connection.dialect.name == "postgresql":
             _vacuum_early(connection, message_ids)

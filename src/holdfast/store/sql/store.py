@@ -46,7 +46,8 @@ from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import EnqueuedRecord, SQLChanges
 from holdfast.store.sql.content import find_content, snapshot_of
 from holdfast.store.sql.contents import SQLContents
-from holdfast.store.sql.dialects import Fenced, dialect_of, may_pass, said
+from holdfast.store.sql.dialects import SCHEMA_LOCK, Fenced, dialect_of, may_pass, said
+from holdfast.store.sql.message_ids import keep
 from holdfast.store.sql.records import StoredRecords
 from holdfast.store.sql.schema import SPACE_SHIFT
 from holdfast.store.sql.transaction import Transaction
@@ -60,7 +61,6 @@ TRANSACTIONS = 5  # idle connections for transactions of applications
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _AGAIN = "Acknowledged messages are stored. Check the database, then start again."
-_SCHEMA_LOCK = "schema"
 
 
 class SQLStore(Reads):
@@ -81,8 +81,7 @@ class SQLStore(Reads):
     Attributes:
         place: The database and space, for people.
         trouble: Why callers should store no new messages: the database does not answer, and the store retries;
-            otherwise
-            None.
+            otherwise None.
         reconnections: How often the store reopened the connection that commits.
     """
 
@@ -164,7 +163,7 @@ class SQLStore(Reads):
 
     def _prepare(self, connection: Connection) -> None:
         """Create or upgrade the tables; one process at a time."""
-        if not self._dialect.lock(connection, _SCHEMA_LOCK, 6 * LOCK_SECONDS):
+        if not self._dialect.lock(connection, SCHEMA_LOCK, 6 * LOCK_SECONDS):
             raise StoreLocked(
                 f"Another process is changing the tables of the store at {self.place}.", remedy="Retry later."
             )
@@ -173,7 +172,7 @@ class SQLStore(Reads):
             connection.commit()
         finally:
             connection.rollback()
-            self._dialect.unlock(connection, _SCHEMA_LOCK)
+            self._dialect.unlock(connection, SCHEMA_LOCK)
             connection.commit()
 
     def _connect_writer(self) -> Connection:
@@ -465,11 +464,13 @@ class SQLStore(Reads):
 
     def count_enqueued(self) -> int:
         """See :meth:`Transactional.count_enqueued`."""
-        return self._trying(lambda: self._records.count_enqueued(self.space))
+        with self._explaining("read"):
+            return self._records.count_enqueued(self.space)
 
-    def forget_message_ids(self) -> None:
-        """See :meth:`Transactional.forget_message_ids`."""
-        self._trying(lambda: self._records.forget_message_ids(self.space), "be written")
+    def keep_message_ids(self) -> None:
+        """See :meth:`Transactional.keep_message_ids`."""
+        with self._explaining("prepared for MessageIDs of transactions"):
+            keep(self.engine, self._dialect, self.space)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -527,8 +528,7 @@ class SQLStore(Reads):
                 self._closed.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
-                if self.trouble is not None:
-                    self.trouble = None
+                self.trouble = None
                 return result
 
     @contextlib.contextmanager

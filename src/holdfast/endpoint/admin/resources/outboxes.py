@@ -12,8 +12,9 @@ from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import GivenUp, Retried, Waiting, WaitingList
 from holdfast.endpoint.admin.shapes.requests import Key, MessagePage
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
+from holdfast.endpoint.engine.engine import SOURCES_QUEUE
 from holdfast.endpoint.sending.outboxes import Outboxes, no_key
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, StoreError
 from holdfast.store import Transactional
 
 
@@ -36,9 +37,9 @@ class OutboxRoutes:
     @route("GET", "outbox", WaitingList, MessagePage, is_large=True)
     async def _list(self, asked: Asked) -> object:
         """List unacknowledged messages."""
-        outboxes, store = self._outboxes, self._app.store
+        outboxes = self._outboxes
         shown = await asyncio.to_thread(outboxes.listed, min(asked.query.limit, MOST_LISTED))
-        enqueued = await asyncio.to_thread(store.count_enqueued) if isinstance(store, Transactional) else 0
+        enqueued = await asyncio.to_thread(_count_enqueued, self._app) if _is_sources(self._app) else None
         return {"messages": [self._marked(one) for one in shown], "count": outboxes.count, "enqueued": enqueued}
 
     def _marked(self, shown: dict[str, Any]) -> dict[str, Any]:
@@ -84,6 +85,22 @@ class OutboxRoutes:
             raise _refused(error) from None
         await self._app.engine.durable()
         return {"retried": count, "count": outboxes.count}
+
+
+def _is_sources(app: Inspected) -> bool:
+    """Whether the store is a source's. No source has an admin interface, so a process inspects its store."""
+    return not app.engine.is_running and SOURCES_QUEUE in app.queues
+
+
+def _count_enqueued(app: Inspected) -> int | None:
+    """Return how many messages of transactions wait; None if the database does not answer at once."""
+    store = app.store
+    if not isinstance(store, Transactional):
+        return 0
+    try:
+        return store.count_enqueued() if store.trouble is None else None
+    except StoreError:
+        return None
 
 
 def _refused(error: ConfigurationError) -> Exception:

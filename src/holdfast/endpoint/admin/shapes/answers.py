@@ -437,12 +437,12 @@ class Waiting(Shape):
 
 
 class WaitingList(Shape):
-    """Some of the messages that wait to be sent. ``enqueued`` is the number of messages of other transactions that the
-    source of a store in a database has not put into its outbox yet."""
+    """Some of the messages that wait to be sent. ``enqueued`` is the number of messages of other transactions that a
+    source has not put into its outbox yet; null if the store is not a source's, or its database does not answer."""
 
     messages: list[Waiting]
     count: int
-    enqueued: int
+    enqueued: int | None
 
 
 class GivenUp(Shape):
