@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -70,6 +71,29 @@ topic = "out"
 headers = "map('source', queue)"
 [sinks.kept]
 table = "kept"
+[dead_letters]
+table = "dead"
+"""
+
+
+TIMED = """\
+name = "timed"
+checkpoint = "checkpoint"
+[sources.incoming]
+kafka = "{0}"
+topic = "timed"
+[sources.incoming.options]
+startingOffsets = '{{"timed": {{"0": 1}}}}'
+[steps.read]
+sql = "SELECT *, try_cast(body AS TIMESTAMP) AS at FROM incoming"
+[steps.counted]
+sql = "SELECT at, count(*) AS many FROM read GROUP BY at"
+state = {{ time = "at" }}
+[[routes]]
+input = "counted"
+to = "out"
+[sinks.out]
+table = "out"
 [dead_letters]
 table = "dead"
 """
@@ -140,6 +164,40 @@ def test_a_topic_is_read_once_and_each_sent_record_has_its_own_identity(
     kept, letters = (table.to_pyarrow_table().to_pylist() for table in tables)
     assert sorted(row["a"]["n"] for row in kept) == [0, 1]
     assert sorted((row["queue"], row["partition"], row["offset"]) for row in letters) == [("in", 1, 0), ("in", 1, 1)]
+
+
+@pytest.mark.nightly
+def test_records_without_a_time_are_dead_letters_of_a_repeated_first_batch(
+    kafka: KafkaTopics, jars: str, tmp_path: Path
+) -> None:
+    kafka.create("timed", 1)
+    for value in ("before the start", "no time", "2020-01-01T00:00:00Z", "never"):
+        kafka.send("timed", 0, value)
+    file = tmp_path / "timed.toml"
+    file.write_text(TIMED.format(kafka.address))
+
+    def letters() -> set[tuple[int, str]]:
+        table = deltalake.DeltaTable(tmp_path / "dead" / "query=counted").to_pyarrow_table()
+        return {(row["offset"], row["body"]) for row in table.to_pylist()}
+
+    def first_batch() -> tuple[int, ...]:
+        code, lines, errors = Driver(file, "--jars", jars).run("--available-now")
+        assert code == 0, errors
+        batch = next(one for one in lines if one["event"] == "batch")
+        return tuple(batch[name] for name in ("batch", "rows", "late", "dead"))
+
+    assert first_batch() == (0, 3, 2, 2)
+    assert letters() == {(1, "no time"), (3, "never")}
+    # As if the driver had been killed after Spark planned batch 0.
+    query = tmp_path / "checkpoint" / "queries" / "counted"
+    for place in (query / "commits", query / "holdfast-settled", query / "state", tmp_path / "dead", tmp_path / "out"):
+        shutil.rmtree(place, ignore_errors=True)
+    for offset in (query / "offsets").iterdir():
+        if offset.name.strip(".") not in ("0", "0.crc"):
+            offset.unlink()
+    kafka.send("timed", 0, "of a later batch")
+    assert first_batch() == (0, 3, 2, 2)
+    assert letters() == {(1, "no time"), (3, "never"), (4, "of a later batch")}
 
 
 @pytest.mark.nightly

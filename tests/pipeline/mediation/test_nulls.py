@@ -7,7 +7,6 @@ a``. Each place that separates rows is here, with nulls in all that it looks at.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,8 @@ from fake_server import FakeServer, record
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.file import Pipeline
-from holdfast.pipeline.mediation.execution.batches import MediatedBatch
 from holdfast.pipeline.mediation.execution.outputs import union
-from holdfast.pipeline.mediation.execution.run import run
-from holdfast.pipeline.mediation.execution.samples import made_of
-from holdfast.pipeline.mediation.execution.sinks import read_dead_letters
+from holdfast.pipeline.mediation.execution.samples import made_of, try_out
 from holdfast.pipeline.mediation.fixtures import rows_of
 from holdfast.pipeline.mediation.transformations.problems import split
 
@@ -166,6 +162,9 @@ def test_every_row_is_in_exactly_one_place_whatever_is_null(spark: SparkSession,
     places.add("records", routes=("flag",), **RECORDS)
     places.add("time", {"sql": TIMED, "state": {"time": "AT"}})
     places.add("all times", {"sql": TIMED, "state": {"time": "at", "output": "complete"}})
+    few = "SELECT offset, IF(flag, NULL, delivered_at) AS delivered_at FROM given"
+    many = f"SELECT offset, count(*) AS many FROM p{len(places.steps)}_0 GROUP BY offset"
+    places.add("default time", {"sql": few}, {"sql": many, "state": {"output": "complete"}})
     places.add("window", {"sql": WINDOWS, "state": {"time": "at"}})
     found = places.found(spark)
     every = Counter(range(len(ROWS)))
@@ -173,50 +172,38 @@ def test_every_row_is_in_exactly_one_place_whatever_is_null(spark: SparkSession,
     of_flag = {0: {0, 3}, 1: {1}, 2: {2, 4, 5}}  # true, false and null
     for name in LISTS:
         assert set(found[name][1]) == set().union(*(of_flag[number] for number in FAILS[name])), name
-    for name in ("time", "all times", "window"):
+    for name in ("time", "window"):
         assert set(found[name][1]) == {2, 3, 4}, name
+    for name in ("all times", "default time"):  # the SQL decides
+        assert not found[name][1], name
 
 
 @pytest.mark.nightly
-def test_a_stream_counts_rows_without_a_time_and_keeps_them_as_dead_letters(
-    spark: SparkSession, server: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+def test_a_dry_run_counts_the_failed_rows_of_each_input(
+    spark: SparkSession, server: FakeServer, tmp_path: Path
 ) -> None:
     server.create("orders", partitions=1)
-    times = ["2020-01-01T00:00:00Z", "no time", "2020-01-01T00:10:00Z", "2020-01-01T00:30:00Z"]
-    server.append("orders", 0, [record(place, at) for place, at in enumerate(times)])
-    made = Pipeline()
-    made.settings(name="p", checkpoint=str(tmp_path / "work"))
-    made.source("orders", broker=server.url, queue="orders")
-    made.step("given", sql="SELECT *, try_cast(body AS TIMESTAMP) AS at FROM orders")
-    sql = "SELECT window(at, '1 minute') AS w, count(*) AS many FROM given GROUP BY 1"
-    made.step("counted", sql=sql, state={"time": "At"})
-    made.sink("out", table=str(tmp_path / "out"))
-    made.route("counted", "out")
-    batches: list[MediatedBatch] = []
-
-    def counts(*bodies: str) -> tuple[int, int]:
-        """Return the late rows and the dead letters of a run with these further messages."""
-
-        def once() -> None:
-            batches.clear()
-            started = run(spark, made.plan(), available_now=True, on_batch=batches.append)
-            while not started.wait(60):
-                pass
-
-        first = len(server.queues["orders"].partitions[0])
-        server.append("orders", 0, [record(first + place, body) for place, body in enumerate(bodies)])
-        patiently(once)
-        return sum(batch.late for batch in batches), sum(batch.dead for batch in batches)
-
-    assert counts() == (1, 0)
-    made.dead_letters(table=str(tmp_path / "dead"))
-    late = "2020-01-01T00:01:00Z"
-    assert counts(late, "never", "2020-01-01T00:31:00Z") == (2, 2)
-    letters = read_dead_letters(spark, str(tmp_path / "dead")).collect()
-    found = {(row["step"], row["offset"], row["body"]): row["reasons"][0] for row in letters}
-    assert found.pop(("counted", 5, "never")) == "at is null, so the row has no time, and no result includes it"
-    assert "the watermark of batch" in found.pop(("counted", 4, late))
-    assert not found
+    bodies = ["2020-01-01T00:00:00Z", "no", "never"]
+    server.append("orders", 0, [record(place, body) for place, body in enumerate(bodies)])
+    rows = [{"body": body} for body in bodies]
+    for is_kept in (False, True):
+        made = Pipeline()
+        made.settings(name="p", checkpoint=str(tmp_path / "work"))
+        made.source("orders", broker=server.url, queue="orders")
+        if is_kept:
+            made.dead_letters(table=str(tmp_path / "dead"))
+        made.step("given", sql="SELECT *, try_cast(body AS TIMESTAMP) AS at FROM orders")
+        made.step("other", sql="SELECT at, offset AS place FROM given WHERE offset < 2")
+        sql = "SELECT g.at, place FROM given AS g JOIN other AS o ON g.at = o.at AND g.offset = o.place"
+        made.step("both", sql=sql, state={"time": "at"})
+        made.sink("out", table=str(tmp_path / "out"))
+        made.route("both", "out")
+        found = try_out(spark, made.plan(), 100)
+        assert (found["both"]["rows"], found["both"]["failed"]) == (1, 3)
+        assert found["both"]["reasons"] == ["at is null, so the row has no time, and no result includes it"]
+        letters = made_of(spark, made.plan(), lambda session, source: rows_of(session, source, rows))[""]
+        assert len(letters) == (3 if is_kept else 0)
+        assert ("dead-letters" in found) == is_kept
 
 
 def test_a_window_is_no_time_of_a_state(spark: SparkSession, tmp_path: Path) -> None:

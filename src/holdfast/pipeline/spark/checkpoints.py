@@ -124,24 +124,15 @@ def _places(spark: SparkSession, checkpoint: str, batch: int) -> Places:
     return parse(_sources(spark, checkpoint, batch)[0])
 
 
-def what_was_read(spark: SparkSession, checkpoint: str, batch: int) -> list[QueueRange]:
-    """Return the ranges of a batch with one source, also those without a record; batches count from 1."""
-    before, after = _places(spark, checkpoint, batch - 1).positions, _places(spark, checkpoint, batch)
+def ranges_of_queues(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueueRange]:
+    """Return the ranges between two offsets of a ``wsrm`` source, also those without a record."""
+    before, after = parse(start).positions, parse(end)
     ranges = []
     for queue, place in sorted(after.queues.items()):
-        for partition, end in sorted(place.positions.items()):
-            start = place.begins.get(partition, before.get((queue, partition), 0))
-            ranges.append((queue, Range(partition, start, end)))
+        for partition, until in sorted(place.positions.items()):
+            begin = place.begins.get(partition, before.get((queue, partition), 0))
+            ranges.append((queue, Range(partition, begin, until)))
     return ranges
-
-
-def ranges_of_topics(
-    spark: SparkSession, checkpoint: str, batch: int
-) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
-    """Return the start and end offsets of a batch with a Kafka source; -2 is a partition's earliest; batches count from
-    1."""
-    before, after = (topic_positions(_sources(spark, checkpoint, number)[0]) for number in (batch - 1, batch))
-    return {partition: before.get(partition, -2) for partition in after}, after
 
 
 def topic_positions(offset: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:

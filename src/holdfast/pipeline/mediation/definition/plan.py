@@ -243,7 +243,7 @@ class StatePlan:
 
     Args:
         time: Column of the inputs that contains the event time, a TIMESTAMP. If it is a field of a struct, select it as
-            a column in a step above. A row without a time fails.
+            a column in a step above. A row without a time fails; with ``output = "complete"``, the SQL decides.
         late: How late a row may arrive. Once newer rows are this far ahead, the pipeline closes the windows and
             discards their state.
         output: ``append`` returns each result once, when it is final. ``complete`` returns all results with each

@@ -129,6 +129,7 @@ class Frames:
         """Create views of its inputs: the rows with a time, and a watermark that limits the state of a stream.
 
         No window contains a row without a time, and no watermark discards the state of one, so such a row has failed.
+        With ``output = "complete"``, no watermark discards any state, and the SQL decides what becomes of such a row.
 
         Raises:
             ConfigurationError: No input has the column of ``state.time``, or it contains no times.
@@ -149,7 +150,9 @@ class Frames:
                 if isinstance(column.dataType, T.StructType) and "end" in column.dataType.names:
                     remedy = "Name the TIMESTAMP column that the window is made of, and make the window in this step"
                 raise ConfigurationError(told, remedy=remedy)
-            timed = self._timed(step, name, column) if column.nullable else rows
+            timed = rows
+            if column.nullable and step.state.output != "complete":
+                timed = self._timed(step, name, column)
             if rows.isStreaming:
                 timed = timed.withWatermark(column.name, late)
             timed.createOrReplaceTempView(name)

@@ -1,13 +1,15 @@
 """Rows that a step with state drops because they come later than its watermark, or have no time.
 
 Spark drops late rows inside its state operator, before the batch's function sees anything, and reports only their
-number. The stream leaves out rows without a time, and counts them. If there are any, this module reads the batch's
-records again, and makes those below the watermark and those without a time dead letters.
+number. The stream leaves out rows without a time, and counts them. If one of the two numbers is above 0, this module
+reads the batch's records again, and makes those below the watermark, or those without a time, dead letters.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,35 +33,54 @@ _SCAN = "MicroBatchScanExec"
 _COUNTED = "CollectMetricsExec"
 
 
-def dropped_rows(query: StreamingQuery) -> int:
-    """Return how many rows the running batch dropped as late or without a time, once its rows have been computed.
+@dataclass(frozen=True)
+class Dropped:
+    """The numbers of rows that a batch dropped.
 
-    The number of late rows is ``numRowsDroppedByWatermark`` of the progress that Spark publishes at the end of the
-    batch. If a step aggregates, Spark groups rows before it drops them, so the number may be lower than that of
-    messages.
+    Args:
+        late: Rows below the watermark: ``numRowsDroppedByWatermark`` of the progress that Spark publishes at the end of
+            the batch. If a step aggregates, Spark groups rows before it drops them, so the number may be lower than
+            that of messages.
+        untimed: Rows without a time.
     """
-    execution: Any = query._jsq.streamingQuery().lastExecution()
-    found = 0
-    for operator in _operators(execution.executedPlan()):
+
+    late: int
+    untimed: int
+
+
+def dropped_rows(query: StreamingQuery) -> Dropped:
+    """Return how many rows the running batch dropped, once its rows have been computed."""
+    late, untimed = 0, dict[str, int]()
+    for operator in _operators(query):
         metric = operator.metrics().get(_METRIC)
-        found += int(metric.get().value()) if metric.isDefined() else 0
+        late += int(metric.get().value()) if metric.isDefined() else 0
+        # SQL that names an input twice has its count twice.
         if operator.getClass().getSimpleName() == _COUNTED and operator.name().startswith(NO_TIME):
-            found += int(operator.collectedMetrics().getLong(0))
-    return found
+            untimed[operator.name()] = int(operator.collectedMetrics().getLong(0))
+    return Dropped(late, sum(untimed.values()))
 
 
 def rows_read(query: StreamingQuery) -> int:
-    """Return how many rows the running batch read from the query's source, once its rows have been computed."""
+    """Return how many rows the running batch read from the query's source, once its rows have been computed.
+
+    SQL that names an input twice scans the source twice.
+    """
+    return max((int(one.metrics().get("numOutputRows").get().value()) for one in _scans(query)), default=0)
+
+
+def _scans(query: StreamingQuery) -> list[Any]:
+    return [one for one in _operators(query) if one.getClass().getSimpleName() == _SCAN]
+
+
+def _operators(query: StreamingQuery) -> Iterator[Any]:
     execution: Any = query._jsq.streamingQuery().lastExecution()
-    scans = [one for one in _operators(execution.executedPlan()) if one.getClass().getSimpleName() == _SCAN]
-    return sum(int(one.metrics().get("numOutputRows").get().value()) for one in scans)
-
-
-def _operators(operator: Any) -> Iterator[Any]:
-    yield operator
-    children = operator.children().iterator()
-    while children.hasNext():
-        yield from _operators(children.next())
+    left = [execution.executedPlan()]
+    while left:
+        operator = left.pop()
+        yield operator
+        children = operator.children().iterator()
+        while children.hasNext():
+            left.append(children.next())
 
 
 def late_letters(
@@ -69,11 +90,13 @@ def late_letters(
     inferred: Mapping[str, T.StructType],
     checkpoint: str,
     batch: int,
+    running: StreamingQuery,
+    dropped: Dropped,
 ) -> list[DataFrame]:
-    """Return the rows of a batch that are older than its watermark, or have no time, as dead letters.
+    """Return the rows that the running batch dropped as dead letters: older than its watermark, or without a time.
 
-    Spark drops such a row if its window has ended, and counts it if its window is still open. The result includes both
-    kinds, because only Spark's operator knows the difference.
+    Spark drops an older row if its window has ended, and counts it if its window is still open. If Spark dropped any,
+    the result includes both kinds, because only Spark's operator knows the difference.
     """
     from pyspark.sql import functions as F
 
@@ -81,7 +104,12 @@ def late_letters(
     assert step.state is not None
     watermark = watermark_of(spark, checkpoint, batch)
     frames = Frames(plan, spark, inferred, keeps=False)
-    frames.add(query.source.name, read_batch(spark, query.source, checkpoint, batch))
+    scans = _scans(running)
+    if not scans:  # a batch without messages, which Spark runs when the watermark has risen
+        return []
+    # The start of batch 0 is in no checkpoint, but the scan has it.
+    start, end = (json.loads(one.json()) for one in (scans[0].start(), scans[0].end()))
+    frames.add(query.source.name, read_batch(spark, query.source, start, end))
     frames.make(query.stream[:-1])
     told = datetime.fromtimestamp(watermark / 1000, UTC).isoformat()
     graph, letters = Graph(plan), []
@@ -94,7 +122,9 @@ def late_letters(
             f"{column.name} is before {told}, the watermark of batch {batch}: windows that had already ended do not "
             "include this row"
         )
-        reason = F.when(time.isNull(), no_time_of(column.name)).otherwise(F.lit(late))
-        lost = time.isNull() | (time < F.timestamp_millis(F.lit(watermark)))
-        letters.append(as_letters(rows.where(lost), step.name, F.array(reason)))
+        if dropped.untimed:
+            letters.append(as_letters(rows.where(time.isNull()), step.name, F.array(F.lit(no_time_of(column.name)))))
+        if dropped.late:
+            older = time < F.timestamp_millis(F.lit(watermark))
+            letters.append(as_letters(rows.where(older), step.name, F.array(F.lit(late))))
     return letters

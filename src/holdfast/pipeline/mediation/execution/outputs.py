@@ -33,7 +33,9 @@ def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dic
     """
     given: dict[str, list[DataFrame]] = {}
     own = {query.name, *(step.name for step in query.steps)}  # a sample computes the steps of all queries
-    letters = [*late, *(as_letters(rows, step) for step, rows in frames.failed if step in own)]
+    letters = [*late]
+    if frames.plan.dead_letters is not None:
+        letters += [as_letters(rows, step) for step, rows in frames.failed if step in own]
     sinks = {sink.name: sink for sink in query.sinks}
     for name in dict.fromkeys(route.input for route in query.routes):
         routes = [Route(one.to, one.when, one.onwards) for one in query.routes if one.input == name]

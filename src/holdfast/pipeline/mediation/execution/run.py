@@ -297,9 +297,14 @@ class Work:
             rows = frames.keep(batch)
             made = rows.count()
             known = {"": made}
+            letters = []
             if self._query.stream:
-                known = {"": rows_read(self._running()), _LATE: dropped_rows(self._running())}
-            letters = self._late(settled) if known.get(_LATE) else []
+                running = self._running()
+                dropped = dropped_rows(running)
+                known = {"": rows_read(running), _LATE: dropped.late + dropped.untimed}
+                if known[_LATE] and self._plan.dead_letters is not None:
+                    of = (settled.spark, self._plan, self._query, self._inferred, self._checkpoint, settled.batch)
+                    letters = late_letters(*of, running, dropped)
             if not (made or letters or self._query.replaces):
                 return known
             seen = {}
@@ -314,11 +319,6 @@ class Work:
             return settled.settle(known, {**made, **seen})
         finally:
             frames.release()
-
-    def _late(self, settled: Settled) -> list[DataFrame]:
-        if self._plan.dead_letters is None:
-            return []
-        return late_letters(settled.spark, self._plan, self._query, self._inferred, self._checkpoint, settled.batch)
 
     def _output(self, sink: SinkPlan) -> str:
         return output_of(self._plan, sink)

@@ -136,11 +136,13 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
     check_kafka(spark, plan)
     frames = sample(spark, plan, None, of_queues(rows), infer_all(spark, plan))
     told: dict[str, dict[str, Any]] = {}
-    wrong = dict(frames.failed)
+    wrong: dict[str, list[Any]] = {}
+    for step, failed in frames.failed:  # a step with state has an entry for each input
+        wrong.setdefault(step, []).extend(failed.select("problems").collect())
     for name, made in frames.rows.items():
         kept = frames.keep(made)  # later steps must use the same rows
         texts = kept.select(F.to_json(F.struct("*"), _EXACT)).collect()
-        reasons = wrong[name].select("problems").collect() if name in wrong else []
+        reasons = wrong.get(name, [])
         told[name] = {
             "columns": made.schema.simpleString(),
             "rows": len(texts),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.client.data_plane import DataPlane, Patience
 from holdfast.client.offsets import QueueRange, Range
@@ -17,7 +17,7 @@ from holdfast.pipeline.mediation.kafka.records import as_rows
 from holdfast.pipeline.reader import bounds
 from holdfast.pipeline.reader.columns import chosen, spark_struct
 from holdfast.pipeline.reader.options import TABLES, ReadOptions
-from holdfast.pipeline.spark.checkpoints import ranges_of_topics, what_was_read
+from holdfast.pipeline.spark.checkpoints import ranges_of_queues, topic_positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,13 +48,14 @@ def no_rows(spark: SparkSession, source: SourcePlan) -> DataFrame:
     return spark.createDataFrame([], spark_struct(chosen(TABLES[options.read], options.names)))
 
 
-def read_batch(spark: SparkSession, source: SourcePlan, checkpoint: str, batch: int) -> DataFrame:
-    """Read the records of a query's batch again; batches count from 1."""
+def read_batch(spark: SparkSession, source: SourcePlan, start: Mapping[str, Any], end: Mapping[str, Any]) -> DataFrame:
+    """Read the records of a query's batch again, from its start and end offset, in the source's form."""
     if source.kafka is not None:
-        begins, ends = ranges_of_topics(spark, checkpoint, batch)
+        before, ends = topic_positions(start), topic_positions(end)
+        begins = {partition: before.get(partition, -2) for partition in ends}  # -2: a partition's earliest
         options = kafka_cluster.range_options(source, begins, ends)
         return as_rows(spark.read.format("kafka").options(**options).load())
-    options = range_options(source, what_was_read(spark, checkpoint, batch))
+    options = range_options(source, ranges_of_queues(start, end))
     return spark.read.format("wsrm").options(**options).load()
 
 
