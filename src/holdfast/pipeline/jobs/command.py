@@ -251,6 +251,8 @@ _CHATTER = re.compile(
     rb"|During handling of the above exception|The above exception was the direct cause"
 )
 """Messages of Spark's Java and its workers about themselves, and the lines of a stack trace."""
+_TRACEBACK_END = re.compile(rb"(?!(?:java|javax|jdk|sun|scala|org\.apache)\.)[A-Za-z_][\w.]*(?::|\s*$)")
+"""The last line of a Python traceback. A worker that is killed prints none."""
 
 
 def _told(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -265,7 +267,7 @@ def _told(lines: Iterable[bytes]) -> Iterator[bytes]:
             tracebacks += 1
         elif _CHATTER.match(line) or (tracebacks and line.startswith(b" ")):
             continue
-        elif tracebacks:  # the last line of one, the error, is not indented
+        elif tracebacks and _TRACEBACK_END.match(line):
             tracebacks -= 1
         else:
             yield line
