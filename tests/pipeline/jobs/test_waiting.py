@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from holdfast.pipeline.jobs.waiting import EVERY, Waiting, progress_reported
 
@@ -45,17 +48,32 @@ def test_a_command_reports_what_spark_does_until_its_end() -> None:
     active, seen, told = list[int](), threading.Semaphore(0), list[str]()
 
     def tell(line: str) -> None:
-        told.append(line.partition("; ")[2])
+        told.append(re.sub(r"\d+ s", "N s", line))
         seen.release()
 
     tracker = SimpleNamespace(getActiveStageIds=lambda: list(active), getStageInfo=stages.get)
     with progress_reported(tracker, tell, every=0.001):
         seen.acquire()
         active += [1, 2, 3]  # the third has ended meanwhile
-        while "11 of the current 1,008 tasks are done" not in told:
+        while told[-1] == "still working, N s":
             seen.acquire()
-    assert told[0] == "it plans the next tasks"
-    number = len(told)
-    with progress_reported(SimpleNamespace(), tell, every=0.001):  # Spark has ended
-        pass
-    assert len(told) == number
+    assert set(told) == {
+        "still working, N s",
+        "still working, N s; 11 of Spark's current 1,008 tasks are done",
+    }
+
+
+def test_a_command_reports_nothing_of_a_spark_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, told = threading.Semaphore(0), list[str]()
+    uncaught: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", uncaught.append)
+
+    def stages() -> list[int]:
+        asked.release()
+        raise ConnectionError("Spark has ended")
+
+    tracker = SimpleNamespace(getActiveStageIds=stages, getStageInfo={}.get)
+    with progress_reported(tracker, told.append, every=0.001):
+        asked.acquire()
+    assert (told, uncaught) == ([], [])
+    assert "progress" not in [one.name for one in threading.enumerate()]

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.pipeline.jobs.command import command_session
 from holdfast.pipeline.simulation.grid import Grid
 from holdfast.pipeline.spark import files
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-PROGRESS_EVERY = 5.0
-"""Seconds."""
 
 
 def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_json: bool = False) -> None:
@@ -47,9 +37,7 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
         from holdfast.pipeline.simulation.trials import simulate, summarize
 
         files.check_writable(spark, out)
-        tasks = simulate(spark, grid)
-        with _progress(spark, grid.total):
-            outcomes = replace_table(tasks, f"{out}/outcomes")
+        outcomes = replace_table(simulate(spark, grid), f"{out}/outcomes")
         seconds = time.monotonic() - began
         summary = replace_table(summarize(outcomes).coalesce(1), f"{out}/summary")
         rows = [row.asDict() for row in summary.orderBy("cell").collect()]
@@ -65,25 +53,3 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
         from holdfast.pipeline.html_report import render, write_report
 
         write_report(html, render("Simulated Sequences", parts(grid, rows, seconds)))
-
-
-@contextlib.contextmanager
-def _progress(spark: SparkSession, total: int) -> Iterator[None]:
-    """Report at intervals how many Sequences are done, derived from Spark's counts of tasks."""
-    done = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-
-    def tell() -> None:
-        while not done.wait(PROGRESS_EVERY):
-            with contextlib.suppress(ConnectionError):  # Spark is ending, and its caller reports that
-                stages: list[Any] = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                for stage in filter(None, stages):
-                    click.echo(f"{total * stage.numCompletedTasks // stage.numTasks:,}/{total:,} Sequences", err=True)
-
-    teller = threading.Thread(target=tell, name="progress", daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        teller.join()

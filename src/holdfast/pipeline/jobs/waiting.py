@@ -22,7 +22,7 @@ def _echo(line: str) -> None:
 
 @contextlib.contextmanager
 def progress_reported(tracker: Any, tell: Tell = _echo, every: float = EVERY) -> Iterator[None]:
-    """Report, every few seconds of the block, what Spark does.
+    """Report, every few seconds of the block, its duration and the tasks that Spark runs.
 
     Args:
         tracker: The session's ``statusTracker()``.
@@ -34,7 +34,7 @@ def progress_reported(tracker: Any, tell: Tell = _echo, every: float = EVERY) ->
     def report() -> None:
         with contextlib.suppress(Exception):  # Spark has ended, which the block reports
             while not ended.wait(every):
-                line = f"Spark has worked for {time.monotonic() - begun:.0f} s; {_work_of(tracker)}"
+                line = "; ".join([f"still working, {time.monotonic() - begun:.0f} s", *_work_of(tracker)])
                 if not ended.is_set():
                     tell(line)
 
@@ -47,12 +47,11 @@ def progress_reported(tracker: Any, tell: Tell = _echo, every: float = EVERY) ->
         thread.join(EVERY)
 
 
-def _work_of(tracker: Any) -> str:
+def _work_of(tracker: Any) -> Iterator[str]:
     stages = [one for one in map(tracker.getStageInfo, tracker.getActiveStageIds()) if one is not None]
-    if not stages:
-        return "it plans the next tasks"
-    done, tasks = (sum(getattr(one, name) for one in stages) for name in ("numCompletedTasks", "numTasks"))
-    return f"{done:,} of the current {tasks:,} tasks are done"
+    if stages:
+        done, tasks = (sum(getattr(one, name) for one in stages) for name in ("numCompletedTasks", "numTasks"))
+        yield f"{done:,} of Spark's current {tasks:,} tasks are done"
 
 
 class Waiting:
