@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cluster.view import View
+from holdfast.outages import Trouble
 
 NAMES = st.text(min_size=1, max_size=20)
 PARTITIONS = st.integers(0, 63)
@@ -27,7 +28,7 @@ PARTITIONS = st.integers(0, 63)
         st.text(),
         st.dictionaries(NAMES, st.lists(NAMES).map(tuple)),
         st.dictionaries(PARTITIONS, st.integers(1, 1 << 60)),
-        st.text(),
+        st.none() | st.builds(Trouble, st.text(), st.text()),
     )
 )
 def test_a_view_survives_json(view: View) -> None:

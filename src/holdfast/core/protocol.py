@@ -228,6 +228,7 @@ class RMProtocol:
         for outbox in self.outbound.outboxes.values():
             source = outbox.source
             if source is not None and not source.polled and not outbox.is_for_replies:
+                source.numbers.know_stored()
                 outbox.context.marking.leave_new(source, is_restored=True)
         close = DestinationEvent.DECIDE_TO_CLOSE
         waiting = [one for one in self.inbound.destinations.values() if one.waits_behind_gaps and one.moves_at(close)]

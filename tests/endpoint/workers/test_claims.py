@@ -86,13 +86,18 @@ class Shop:
             body = bytes(envelope.body).decode()
             if self.got.setdefault(identifier, {}).setdefault(number, body) != body:
                 self.lost.append(body)
-            ranges = AcknowledgementRanges((one, one) for one in sorted(self.got[identifier]))
-            answer.control = Acknowledge()
-            answer.acknowledgements = (SequenceAcknowledgement(identifier, tuple(ranges)),)
+            self.acknowledge(answer, identifier)
+        elif envelope.ack_requested:
+            self.acknowledge(answer, envelope.ack_requested[0].identifier)
         else:
             exchange.respond(202)
             return
         exchange.respond(200, encode(answer), b"application/soap+xml")
+
+    def acknowledge(self, answer: Envelope, identifier: str) -> None:
+        ranges = AcknowledgementRanges((one, one) for one in sorted(self.got.get(identifier, {})))
+        answer.control = Acknowledge()
+        answer.acknowledgements = (SequenceAcknowledgement(identifier, tuple(ranges)),)
 
     def bodies(self) -> Counter[str]:
         """What arrived."""

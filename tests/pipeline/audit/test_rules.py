@@ -26,7 +26,7 @@ from holdfast.pipeline.audit.rules import RULES
 
 Row = dict[str, Any]
 Rows = list[Row]
-SEEDS = range(examples(120))
+SEEDS = range(examples(200))
 
 
 @cache

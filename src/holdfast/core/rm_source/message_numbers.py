@@ -132,6 +132,14 @@ class MessageNumbers:
         else:
             self.lower_limit(self.known)
 
+    def know_stored(self) -> None:
+        """Let every stored message keep its number: an operator says that the store is an older copy.
+
+        A run after the copy may have sent it with that number.
+        """
+        if self.known is not None:
+            self.known = self.available
+
     def restored(self) -> None:
         """Adapt to a store that was restored from an older copy.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
@@ -168,7 +168,9 @@ class RMSource(OutboundSequence):
         """Whether a well-formed acknowledgement shows that the store is an older copy, or the destination broken."""
         if not self.numbers.is_outdated_by(ack) or len(ack.ranges) > self.policy.max_ranges:
             return False
-        return not (ack.nacks and (ack.ranges or ack.final)) and all(0 < lower <= upper for lower, upper in ack.ranges)
+        if any(not 0 < lower <= upper <= MAX_MESSAGE_NUMBER for lower, upper in ack.ranges):
+            return False
+        return not (ack.nacks and (ack.ranges or ack.final)) and all(one <= MAX_MESSAGE_NUMBER for one in ack.nacks)
 
     def is_valid(self, ack: SequenceAcknowledgement) -> bool:
         """Whether an acknowledgement covers only numbers that may have been sent."""

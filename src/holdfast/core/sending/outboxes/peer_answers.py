@@ -18,7 +18,7 @@ from holdfast.core.faults import (
     may_pass,
     sequence_fault,
 )
-from holdfast.core.messages import Fault, SequenceAcknowledgement
+from holdfast.core.messages import MAX_MESSAGE_NUMBER, Fault, SequenceAcknowledgement
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.acknowledgement_history import Ranges
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
@@ -114,6 +114,8 @@ def receive_acknowledgement(
     said = ack
     if source.numbers.is_restored:
         ack = source.numbers.known_part(ack)
+        if any(upper > MAX_MESSAGE_NUMBER for _, upper in said.ranges):
+            said = ack
     # Before the acknowledgement is processed: it must find the requests of an earlier run.
     source.waiting.named(ack.ranges, source.numbers)
     if outbox.withdrawal is not None:
