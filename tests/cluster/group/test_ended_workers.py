@@ -136,10 +136,28 @@ def test_a_coordinator_that_refuses_at_once_is_asked_at_intervals(
     try:
         for _ in range(500):
             node.now += 0.01
-            node.agent._look(node.now)
+            node.agent._look()
     finally:
         node.close()
     assert node.membership.is_look_due(node.now) and 9 <= len(asked) <= 5.0 / (POLICY.hold / 4)
+
+
+def test_a_node_that_was_paused_counts_from_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator may have described the group at the end of the pause, so its members may act for longer."""
+    node, looked = Node(tmp_path, monkeypatch), list[tuple[float, float]]()
+
+    def answer() -> GroupPicture:
+        node.now += 0.46
+        return GroupPicture((), is_stable=True)
+
+    monkeypatch.setattr(node.agent._describer, "ask", lambda: None)
+    monkeypatch.setattr(node.agent._describer, "answer", answer)
+    monkeypatch.setattr(node.membership, "looked", lambda _picture, sent, now: looked.append((sent, now)))
+    try:
+        node.agent._look()
+    finally:
+        node.close()
+    assert looked == [(100.0, 100.46)]
 
 
 def test_the_configuration_of_a_node_with_another_secret_is_not_compared(
@@ -203,7 +221,7 @@ def test_a_refused_login_is_logged_once_in_an_outage_with_what_to_do(
     def look(why: KafkaAway | None) -> str:
         answers.append(why)
         node.now += 10.0
-        node.agent._look(node.now)
+        node.agent._look()
         return str(node.agent._outage.trouble or "")
 
     monkeypatch.setattr(node.agent._describer, "ask", lambda: None)

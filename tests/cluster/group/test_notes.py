@@ -26,6 +26,7 @@ from holdfast.cluster.group.notes import (
     report_note,
     resume_note,
 )
+from holdfast.cluster.lease_policy import LONGEST_LEASE
 from holdfast.cluster.rows import Report
 from holdfast.cluster.trust import Trust
 
@@ -44,6 +45,11 @@ def told(**unreachable: str) -> Notes:
     )
 
 
+def longest(notes: Notes, *others: str) -> float:
+    """The longest lease as a node counts it that has not read its own report, with these other nodes in the group."""
+    return notes.longest_lease([member("me"), *map(member, others)], ("me", 1.5))
+
+
 def test_a_report_counts_until_the_node_leaves_or_starts_again() -> None:
     report = Report((0, 2), {1: "no space"}, {"b": "refused"})
     notes = Notes(dict([report_note("a", 1.5, report)]))
@@ -57,12 +63,19 @@ def test_the_last_claim_of_a_log_is_known_when_the_next_process_of_that_name_rep
     notes = Notes()
     notes.read([report_note("a", 1.5, Report(lease=30.0, hold=2.5, claims={0: 7, 1: 4}))])
     notes.read([report_note("b", 1.5, Report(lease=6.0, hold=0.5, claims={0: 6, 1: 5}))])
-    assert notes.longest_lease == 30.0
+    assert longest(notes, "a", "b") == 30.0
     notes.read([report_note("a", 2.5, Report(lease=6.0, hold=0.5)), forget_note("b")])
     assert notes.claims == {0: ReportedClaim(7, "a", 1.5, 30.0, 2.5), 1: ReportedClaim(5, "b", 1.5, 6.0, 0.5)}
-    assert notes.longest_lease == 30.0
+    assert longest(notes) == 30.0
     notes.read([report_note("a", 2.5, Report(lease=6.0, hold=0.5, claims={0: 9}))])
-    assert notes.longest_lease == 6.0
+    assert longest(notes) == 6.0
+
+
+def test_a_node_without_a_report_may_have_the_longest_lease() -> None:
+    """Also the earlier process of a name, which stays in the group for a lease if it was killed."""
+    notes = Notes(dict([report_note("a", 1.5, Report(lease=6.0, hold=0.5))]))
+    assert (longest(notes), longest(notes, "a"), longest(notes, "a", "b")) == (6.0, 6.0, LONGEST_LEASE)
+    assert notes.longest_lease([member("a", 0.5)], ("me", 1.5)) == LONGEST_LEASE
 
 
 @pytest.mark.parametrize(
@@ -79,7 +92,7 @@ def test_the_last_claim_of_a_log_is_known_when_the_next_process_of_that_name_rep
 def test_a_claim_of_a_node_with_unknown_times_does_not_count(report: Report) -> None:
     notes = Notes(dict([report_note("a", 1.5, report)]))
     assert notes.claims == {}
-    assert notes.longest_lease in (0.0, 6.0)
+    assert longest(notes, "a") in (0.0, 6.0)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +154,23 @@ def test_a_node_that_declines_ends_only_its_own_moves(wishes: list[tuple[Any, ..
     later = Notes()
     later.read(compacted.items())
     assert later.moved_to(3) == expected, "who reads the topic later knows the same"
+
+
+def test_a_node_that_has_not_read_all_notes_waits_as_for_the_longest_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+    settings = AgentSettings(f"kafka://127.0.0.1:1/log?cache={tmp_path}", "b", "http://b", 2, POLICY)
+    agent, found = _GroupAgent(settings, theirs, Trust(2), lambda *_, **__: None), list[float]()
+    parts = [[report_note("a", 1.5, Report(lease=30.0, hold=2.5))], []]
+    monkeypatch.setattr(agent._shared, "changes", lambda: parts.pop(0))
+    monkeypatch.setattr(agent._membership, "noted", lambda *, longest_lease, **_: found.append(float(longest_lease)))
+    for is_at_end in (False, True):
+        agent._shared.is_at_end = is_at_end
+        agent._read_notes(100.0)
+    assert found == [LONGEST_LEASE, 30.0]
+    ours.close()
+    theirs.close()
 
 
 @pytest.mark.parametrize("outcomes", [[True], [False, True], [False, False, True]])

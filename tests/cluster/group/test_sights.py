@@ -4,9 +4,11 @@ versions, and with two leases, as while an operator replaces or configures one n
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
+from expelled_world import ExpelledOwners
 from group_world import POLICY, EarlierMembership, ForgetsHandlers, Group
 from worlds import each_world
 
@@ -37,6 +39,27 @@ def test_one_process_acts_in_many_more_groups(first: int, nodes: dict[str, Any])
         group = Group(seed, **nodes)
         group.run(60.0, faults=True)
         group.calm()
+
+
+@each_world(3, 30)
+def test_one_process_acts_on_a_partition_if_its_owner_was_gone_for_a_moment(seed: int) -> None:
+    ExpelledOwners(seed, ForgetsHandlers).run(60.0, faults=True)
+
+
+class KeepsWhatItHadBeforeItWasGone(ForgetsHandlers):
+    def _kept_until(self, partition: int) -> float:
+        self._presence.since = 0.0
+        return super()._kept_until(partition)
+
+
+@pytest.mark.every(3)
+def test_a_node_that_keeps_a_partition_although_it_was_gone_is_noticed() -> None:
+    def search() -> None:
+        for seed in range(10, 310):  # the first one notices it, unless the worlds have changed
+            ExpelledOwners(seed, KeepsWhatItHadBeforeItWasGone).run(60.0, faults=True)
+
+    with pytest.raises(AssertionError, match="act"):
+        search()
 
 
 class WaitsForItsOwnHold(Waits):
@@ -239,3 +262,105 @@ def test_a_node_that_may_have_been_gone_meanwhile_keeps_nothing() -> None:
     """It has joined again, so that the next owner may have found it gone."""
     assert keeps(A, AGAIN, AGAIN, AGAIN) == 0.2 + POLICY.hold
     assert keeps(*[A] * 20, is_removed=True) == POLICY.hold
+
+
+def both_act(kind: type[GroupMembership], expelled: float, joins: float) -> list[float]:
+    """When node a and node b act on a partition of a, which the group removes and gives to b after so many seconds. The
+    second member of a joins after so many, and only then its first one leaves."""
+    a, b = kind("a", "http://a", 1, POLICY, 40.0), kind("b", "http://b", 1, POLICY, 41.0)
+    a.assigned([0], "x", 90.0)
+    b.noted(is_drained=False, is_cut_off=False, now=90.0, claims={0: claim_of(POLICY)}, longest_lease=6.0)
+    found, is_given, has_left = [], False, False
+    for step in range(2000, 2100):
+        now = step / 20
+        members = (A, B) if now < 100.0 + expelled else (B,) if now < 100.0 + joins else (AGAIN, B)
+        if A not in members and not is_given:
+            is_given = True
+            b.assigned([0], "y", now)
+        for node in (a, b):
+            node.looked(GroupPicture(members, True), now, now)
+        if not has_left and a.has_joined(AGAIN.id):
+            has_left = True
+            a.give_all(now)
+        a.log_noted(0, LogNote(7, False, 7), now)
+        if is_given:
+            b.log_noted(0, LogNote(8, False, 8) if b.view.mine else LogNote(7, False), now)
+        for node in (a, b):
+            node.pass_time(now)
+        if all(0 in node.view.mine and now < node.trusted_until(0) for node in (a, b)):
+            found.append(now)
+    assert b.view.mine
+    return found
+
+
+GONE = [(at, at + later) for at, later in product([0.05, 0.2, 0.45], [0.05, 0.2, 0.4, 0.6, 0.8, 1.0, 1.4, 2.0])]
+
+
+def test_a_node_whose_second_member_joins_late_keeps_nothing() -> None:
+    """The group may have removed its first member meanwhile, and the client reports that later."""
+    assert {gone: found for gone in GONE if (found := both_act(GroupMembership, *gone))} == {}
+    mistaken = [gone for gone in GONE if both_act(KeepsWhatItHadBeforeItWasGone, *gone)]
+    assert (0.05, 0.65) in mistaken, "the mistake is noticed"
+
+
+def test_a_node_serves_a_partition_only_after_a_further_look() -> None:
+    """Although it has found the last owner gone before: it knows no pins that came since its last look."""
+    node = GroupMembership("b", "http://b", 2, POLICY, 41.0)
+    node.noted(is_drained=False, is_cut_off=False, now=90.0, claims={0: claim_of(POLICY)}, longest_lease=6.0)
+    node.assigned([1], "y", 90.0)
+    for tenths in range(900, 980):
+        members = (A, B) if tenths < 960 else (B,)
+        node.looked(GroupPicture(members, True), tenths / 10, tenths / 10)
+    node.assigned([0], "y", 97.95)
+    node.log_noted(0, LogNote(7, False), 97.96)
+    node.pass_time(97.96)
+    assert 0 not in node.view.mine
+    node.looked(GroupPicture((B,), True), 98.0, 98.0)
+    assert 0 in node.view.mine
+
+
+class CountsFromTheSendingOfALook(ForgetsHandlers):
+    def looked(self, picture: GroupPicture, sent: float, now: float) -> None:
+        super().looked(picture, sent, sent)
+
+
+ANSWERS = [
+    (i / 20, took) for i, took in product(range(25), [0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.9, 1.3]) if took > i / 20
+]
+"""How long before 100.0 the first look without node a was sent, and how long the answer to it took."""
+
+
+def too_early(kind: type[GroupMembership]) -> list[tuple[float, ...]]:
+    """The times with which node b serves a partition while node a may act, which was last in the group at 99.99: those
+    of an answer, how much later b gets the partition, and how long b waits between its next looks."""
+    found = []
+    for (before, took), later, pause in product(ANSWERS, [0.0, 0.1, 0.3], [0.02, 0.1]):
+        node, sent, last = kind("b", "http://b", 1, POLICY, 41.0), 100.0 - before, 99.99 + POLICY.hold
+
+        def look(members: tuple[GroupMember, ...], sent: float, now: float, node: GroupMembership = node) -> None:
+            node.noted(is_drained=False, is_cut_off=False, now=now, claims={0: claim_of(POLICY)}, longest_lease=6.0)
+            node.looked(GroupPicture(members, True), sent, now)
+
+        look((A, B), sent - 0.2, sent - 0.15)
+        look((A, B), sent - 0.1, sent - 0.05)
+        answered, given = sent + took, 100.01 + later
+        for now in sorted((answered, given)):
+            if now == given:
+                node.assigned([0], "y", now)
+            else:
+                look((B,), sent, now)
+        node.log_noted(0, LogNote(7, False), now)
+        node.pass_time(now)
+        while not node.view.mine:
+            now += pause
+            look((B,), now, now + 0.01)
+            node.log_noted(0, LogNote(7, False), now + 0.01)
+            node.pass_time(now + 0.01)
+        if now < last:
+            found.append((before, took, later, pause))
+    return found
+
+
+def test_a_node_waits_for_an_owner_that_may_have_asked_until_the_answer() -> None:
+    assert too_early(GroupMembership) == []
+    assert len(too_early(CountsFromTheSendingOfALook)) > 10, "the mistake is noticed"

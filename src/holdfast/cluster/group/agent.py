@@ -27,6 +27,7 @@ from holdfast.cluster.group.notes import Notes, decline_note, forget_note, repor
 from holdfast.cluster.group.pictures import client_id, group_of, pin_client_id, topic_of
 from holdfast.cluster.group.refusals import name_taken
 from holdfast.cluster.group.shared_topic import SharedTopic
+from holdfast.cluster.lease_policy import LONGEST_LEASE
 from holdfast.cluster.operating.status import DISK_REMEDY
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
@@ -353,8 +354,9 @@ class _GroupAgent:
     def _hear(self, error: KafkaError) -> None:
         self._said = error.str()
 
-    def _look(self, now: float) -> None:
+    def _look(self) -> None:
         """Ask for the group, and process the answer, without waiting for it."""
+        now = trust_clock()
         is_due = self._membership.is_look_due(now) and now >= self._refused_at + _PAUSE
         if self._asked_at is None and (now >= self._ask_at or is_due):
             self._ask_at = now + min(0.5, self._settings.policy.hold / 4)
@@ -374,7 +376,8 @@ class _GroupAgent:
             return
         sent, self._asked_at = self._asked_at, None
         self._be_back()
-        self._membership.looked(picture, sent, now)
+        # The time after the answer: this process may have been paused before it read that.
+        self._membership.looked(picture, sent, trust_clock())
         if not self._is_member and any(one.node == self._settings.node for one in picture.members):
             assert self._consumer is not None
             self._is_member = True
@@ -447,7 +450,11 @@ class _GroupAgent:
             serving=frozenset((one.node, p) for one, report in reports for p in report.serving),
             ending=frozenset((one.node, p) for one, report in reports for p in report.ending),
             claims=self._notes.claims,
-            longest_lease=self._notes.longest_lease,
+            longest_lease=(
+                self._notes.longest_lease(membership.members, (node, self._since))
+                if self._are_notes_complete
+                else LONGEST_LEASE
+            ),
             makes_way=self._disk.makes_way(
                 now, self._notes.has_room_beside(node, membership.members) if is_known else None
             ),
@@ -517,16 +524,16 @@ class _GroupAgent:
     # --- the supervisor ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        self._look()
+        self._read_notes(trust_clock())
+        self._read_logs()
         now = trust_clock()
-        self._look(now)
-        self._read_notes(now)
-        self._read_logs(now)
         self._membership.pass_time(now)
         self._publish(now)
         self._say_report(now)
         self._listen()
 
-    def _read_logs(self, now: float) -> None:
+    def _read_logs(self) -> None:
         """Follow what the workers have read in their logs."""
         own = self._membership.own_workers
         for partition in range(self._settings.partitions):
@@ -534,7 +541,7 @@ class _GroupAgent:
             if partition not in own:
                 self._trust.forget_log(partition)
             elif (found := self._trust.log_of(partition)) is not None:
-                self._membership.log_noted(partition, LogNote(*found), now)
+                self._membership.log_noted(partition, LogNote(*found), trust_clock())
 
     def _resign(self, partition: int) -> None:
         """Say in the log of a partition that its worker has ended, so that another node claims it at once."""

@@ -511,7 +511,7 @@ class GroupMembership:
     def _kept_until(self, partition: int) -> float:
         """Return until when no other node acts on a partition that this one has just lost, if it stays in the group."""
         until = self.trusted_until(partition)
-        if until and not self._is_removed:
+        if until >= self._presence.since + self._policy.hold and not self._is_removed:
             until += self._policy.keep - self._policy.hold
         return min(until, self._keep_until.get(partition, until))
 

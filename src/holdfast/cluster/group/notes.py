@@ -105,9 +105,15 @@ class Notes:
         """Return the last claim of each log that a node has reported."""
         return self._claims
 
-    @property
-    def longest_lease(self) -> float:
-        """Return the longest lease that a node has reported, in seconds; 0.0: none has."""
+    def longest_lease(self, members: Iterable[GroupMember], own: tuple[str, float]) -> float:
+        """Return the longest lease that a node of the cluster may have, in seconds; 0.0: no other one has reported it.
+
+        Args:
+            members: The members of the group. One without a report may have the longest lease that a file can set.
+            own: The name and the start of this node.
+        """
+        if any((one.node, one.since) != own and not self.has_report(one) for one in members):
+            return LONGEST_LEASE
         reported = [value.get("lease") for key, value in self._values.items() if key.startswith(_NODE)]
         found = [one for one in reported if isinstance(one, float) and one <= LONGEST_LEASE]
         return max([*found, *(one.lease for one in self._claims.values())], default=0.0)

@@ -51,10 +51,11 @@ class Presence:
 
     Attributes:
         until: A hold after the last look was sent that has shown a member of this node.
+        since: When the first look of the present row was sent, in which each look shows a member of the look before.
     """
 
     def __init__(self, policy: LeasePolicy) -> None:
-        self.until = 0.0
+        self.until, self.since = 0.0, math.inf
         self._hold = policy.hold
         self._members: frozenset[str] = frozenset()
 
@@ -63,6 +64,8 @@ class Presence:
         is_unbroken, self._members = bool(members & self._members), members
         if members:
             self.until = sent + self._hold
+        if not is_unbroken:
+            self.since = sent
         return is_unbroken
 
 
@@ -125,6 +128,7 @@ class Waits:
         if sight.pin:
             return sight.since + self.longest.lease
         until, claim, gone = sight.since + self.longest.keep, self._claims.get(partition), self._gone.get(partition)
-        if claim is not None and gone is not None and claim.epoch == epoch == gone[0]:
+        has_looked = sight.since < math.inf  # before that, the partition may have a pin
+        if has_looked and claim is not None and gone is not None and claim.epoch == epoch == gone[0]:
             until = min(until, gone[1] + claim.hold)
         return until
