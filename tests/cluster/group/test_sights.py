@@ -129,6 +129,12 @@ def claim_of(policy: LeasePolicy, epoch: int = 7) -> ReportedClaim:
     return ReportedClaim(epoch, "a", 40.0, policy.lease, policy.hold)
 
 
+@pytest.fixture
+def alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node of an earlier version has been in the group for long."""
+    monkeypatch.setattr(GroupMembership, "_are_alike", True)
+
+
 def test_a_node_vouches_for_the_claim_that_it_has_waited_for_and_for_no_later_one() -> None:
     node, now = GroupMembership("b", "http://b", 1, POLICY, 41.0), 100.0
     node.assigned([0], "y", now)
@@ -180,6 +186,7 @@ def waited(
     raise AssertionError("it waits for ever")
 
 
+@pytest.mark.usefixtures("alike")
 @pytest.mark.parametrize(
     ("members", "claims", "lease", "least"),
     [
@@ -200,6 +207,7 @@ def test_a_node_waits_for_as_long_as_the_last_owner_may_act(
     assert least < waited(members, claims, lease) < least + 0.3
 
 
+@pytest.mark.usefixtures("alike")
 def test_a_claim_that_was_made_since_begins_the_wait_again() -> None:
     """The start of the worker does not delay a takeover, but this node may have lost the partition meanwhile."""
     claims = {0: claim_of(POLICY)}
@@ -296,6 +304,7 @@ def both_act(kind: type[GroupMembership], expelled: float, joins: float) -> list
 GONE = [(at, at + later) for at, later in product([0.05, 0.2, 0.45], [0.05, 0.2, 0.4, 0.6, 0.8, 1.0, 1.4, 2.0])]
 
 
+@pytest.mark.usefixtures("alike")
 def test_a_node_whose_second_member_joins_late_keeps_nothing() -> None:
     """The group may have removed its first member meanwhile, and the client reports that later."""
     assert {gone: found for gone in GONE if (found := both_act(GroupMembership, *gone))} == {}
@@ -303,6 +312,7 @@ def test_a_node_whose_second_member_joins_late_keeps_nothing() -> None:
     assert (0.05, 0.65) in mistaken, "the mistake is noticed"
 
 
+@pytest.mark.usefixtures("alike")
 def test_a_node_serves_a_partition_only_after_a_further_look() -> None:
     """Although it has found the last owner gone before: it knows no pins that came since its last look."""
     node = GroupMembership("b", "http://b", 2, POLICY, 41.0)
@@ -361,6 +371,7 @@ def too_early(kind: type[GroupMembership]) -> list[tuple[float, ...]]:
     return found
 
 
+@pytest.mark.usefixtures("alike")
 def test_a_node_waits_for_an_owner_that_may_have_asked_until_the_answer() -> None:
     assert too_early(GroupMembership) == []
     assert len(too_early(CountsFromTheSendingOfALook)) > 10, "the mistake is noticed"

@@ -94,7 +94,7 @@ class GroupMembership:
         """The nodes that report that they serve a partition, with that partition."""
         self._with_worker: frozenset[tuple[str, int]] = frozenset()
         """The nodes that report a worker which may act or have a handler that still runs, with its partition."""
-        self._alike_since: float | None = None
+        self._alike_since = math.inf
         """Since when all looks have shown only nodes that resign, and claim the log as this one does."""
         self._moved: frozenset[int] = frozenset()
         self._declined: set[int] = set()
@@ -246,13 +246,14 @@ class GroupMembership:
         return 0.0 if seen is None else min(seen + self._policy.hold, until)
 
     def follows_until(self, partition: int) -> float:
-        """Return until when the worker of a partition may claim the log if its last owner has resigned; 0.0: it may
-        not."""
-        if self._states[partition] is not GroupState.WAITING or self._alike_since is None or self._described is None:
-            return 0.0
-        # A node that does not know of resignations may have been in the group until then, and act for as long.
-        is_alone = self._described > self._alike_since + self._waits.longest.keep
-        return self._seen_until(partition) if is_alone else 0.0
+        """Return until when the worker of a partition may claim the log if its last owner has resigned; else 0.0."""
+        is_waiting = self._states[partition] is GroupState.WAITING
+        return self._seen_until(partition) if is_waiting and self._are_alike else 0.0
+
+    @property
+    def _are_alike(self) -> bool:
+        # A node that knows of no resignations may have been in the group until then, and act for as long.
+        return (self._described or 0.0) > self._alike_since + self._waits.longest.keep
 
     def vouched(self, partition: int) -> int:
         """Return the last claim that the worker of a partition may replace while it is trusted."""
@@ -272,17 +273,14 @@ class GroupMembership:
         return sight is not None and (sight.is_clear or sight.sent > self._over_after(partition, sight))
 
     def _over_after(self, partition: int, sight: Sight) -> float:
-        note = self._notes.get(partition)
+        note = self._notes.get(partition) if self._are_alike else None
         return self._waits.over_after(partition, None if note is None else note.epoch, sight)
 
     def is_look_due(self, now: float) -> bool:
         """Whether another look, sent now, may show that a partition is this node's: it has no owner until then."""
-        if self._wanted - self._pinned.keys():
+        if self._wanted - self._pinned.keys() or not all(self._seen_until(p) for p in self._preparing):
             return True
-        preparing = self._preparing
-        if not all(self._seen_until(p) for p in preparing):
-            return True
-        sights = [(p, self._sights[p]) for p in preparing if not self._is_clear(p)]
+        sights = [(p, self._sights[p]) for p in self._preparing if not self._is_clear(p)]
         return any(sight.since == math.inf or now > self._over_after(p, sight) for p, sight in sights)
 
     def trouble(self, now: float) -> str:
@@ -323,8 +321,8 @@ class GroupMembership:
         found = {(one.node, one.since) for one in picture.members} | {(one.node, one.since) for one in picture.pins}
         is_gap = self._described is None or now >= self._described + self._policy.lease
         if not found <= self._resigning:
-            self._alike_since = None
-        elif is_gap or self._alike_since is None:
+            self._alike_since = math.inf
+        elif is_gap or self._alike_since == math.inf:
             self._alike_since = now
         self._described = sent
         self._waits.looked(found, now)
