@@ -21,7 +21,7 @@ def test_one_process_acts_on_a_partition_among_nodes_of_two_versions(seed: int) 
     group.calm()
 
 
-def test_a_node_of_another_version_may_still_act_where_the_author_of_the_last_claim_is_gone() -> None:
+def test_an_older_process_of_a_gone_author_may_still_act() -> None:
     """The author's next process, of a version that knows no resignations, got the partition and was removed."""
     group = Group(1317, older=OlderMembership)
     group.run(120.0, faults=True)
