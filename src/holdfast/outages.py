@@ -24,6 +24,24 @@ class Trouble:
         return f"{clause(self.what)}. {self.remedy}" if self.remedy else self.what
 
 
+class Away(Exception):
+    """Something that Holdfast depends on does not answer, or cannot do something now.
+
+    Args:
+        why: The reason.
+        remedy: What to do if waiting alone does not help; "": wait.
+    """
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.remedy = remedy
+
+    @property
+    def trouble(self) -> Trouble:
+        """Return why, and what to do."""
+        return Trouble(str(self), self.remedy)
+
+
 class Outage:
     """The time for which something does not work, and what the log has of it.
 

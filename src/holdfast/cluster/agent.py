@@ -45,7 +45,7 @@ from holdfast.cluster.rows import (
 from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import CUT_OFF_REMEDY, View
 from holdfast.exceptions import ConfigurationError, HoldfastError
-from holdfast.outages import Outage, Trouble
+from holdfast.outages import Outage
 from holdfast.settings import check_whole
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ class _Agent:
 
     def _lost(self, why: NoAnswer) -> None:
         self._membership.unanswered(trust_clock())
-        is_first, trouble = self._outage.trouble is None, Trouble(str(why), why.remedy)
+        is_first, trouble = self._outage.trouble is None, why.trouble
         if self._outage.go_on(trouble):
             self._report("warning", "cluster.database_away", reason=trouble.what, remedy=trouble.remedy or _CONTACT)
         if is_first:

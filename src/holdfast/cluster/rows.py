@@ -14,24 +14,16 @@ import msgspec
 
 from holdfast.cluster.shares import cut_off_among, cut_off_by
 from holdfast.exceptions import HoldfastError
+from holdfast.outages import Away
 
 
 class ClusterRefused(HoldfastError):
     """The node cannot be part of this cluster, or not with these settings. Nothing was changed."""
 
 
-class NoAnswer(Exception):
+class NoAnswer(Away):
     """A request has no answer: the connection ended, or the database did not answer in time. The outcome of the request
-    is unknown, and the session with its lock is lost.
-
-    Args:
-        why: The reason.
-        remedy: What to do if waiting alone does not help; "": wait.
-    """
-
-    def __init__(self, why: str, remedy: str = "") -> None:
-        super().__init__(why)
-        self.remedy = remedy
+    is unknown, and the session with its lock is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -386,7 +386,7 @@ class _GroupAgent:
     def _be_away(self, why: KafkaAway) -> None:
         """Log that Kafka does not answer, and again if there is something else to do about it."""
         away = why if why.remedy else self._login.away(str(why) or self._said)
-        if self._outage.go_on(Trouble(str(away), away.remedy)):
+        if self._outage.go_on(away.trouble):
             self._report("warning", "cluster.kafka_away", reason=str(away), remedy=away.remedy or _CONTACT)
 
     def _be_back(self) -> None:
@@ -517,7 +517,7 @@ class _GroupAgent:
         else:
             self._said_report, self._say_after = None, trust_clock() + _PAUSE
             why = self._shared.no_answer("no answer")
-            if self._silence.go_on(Trouble(str(why), why.remedy)):
+            if self._silence.go_on(why.trouble):
                 remedy = why.remedy or _CONTACT
                 self._report("warning", "cluster.report_refused", node=node, reason=str(why), remedy=remedy)
 

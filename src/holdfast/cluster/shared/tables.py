@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol
 
-from holdfast.outages import Trouble
+from holdfast.outages import Away
 
 Row = tuple[Any, ...]
 Part = Literal["identifiers", "security"]
 """What the tables are for. On Kafka, each part has a topic of its own, because a process reads all of it."""
 
 
-class TablesAway(Exception):
-    """The engine does not answer, or refuses; it is not known whether it made a change.
-
-    Attributes:
-        trouble: Why, and what to do.
-    """
-
-    def __init__(self, why: str, remedy: str = "") -> None:
-        super().__init__(why)
-        self.trouble = Trouble(why, remedy)
+class TablesAway(Away):
+    """The engine does not answer, or refuses; it is not known whether it made a change."""
 
 
 class SharedTables(Protocol):

@@ -154,5 +154,5 @@ class SharedClaims:
     def _report_away(self, why: TablesAway) -> None:
         """Log once that the tables do not answer, until they do: forwarders ask again and again."""
         if self._outage.go_on(why.trouble):
-            remedy = why.trouble.remedy or f"Check {self._engine}. Forwarders continue when it answers."
-            log.warning("identifiers.tables_away", engine=self._engine, why=why.trouble.what, remedy=remedy)
+            remedy = why.remedy or f"Check {self._engine}. Forwarders continue when it answers."
+            log.warning("identifiers.tables_away", engine=self._engine, why=str(why), remedy=remedy)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
+from holdfast.outages import Away
 from holdfast.store.address import no_password
 from holdfast.store.kafka.address import KafkaAddress
 
@@ -50,17 +51,8 @@ class Refusal:
     remedy: str
 
 
-class KafkaAway(Exception):
-    """Kafka does not answer, or cannot do something now.
-
-    Args:
-        why: The reason.
-        remedy: What to do if waiting alone does not help; "": wait.
-    """
-
-    def __init__(self, why: str, remedy: str = "") -> None:
-        super().__init__(why)
-        self.remedy = remedy
+class KafkaAway(Away):
+    """Kafka does not answer, or cannot do something now."""
 
 
 class KafkaLogin:
