@@ -16,6 +16,7 @@ STEPS = st.lists(
         st.tuples(st.just("add"), NUMBERS, NUMBERS),
         st.tuples(st.just("add_range"), NUMBERS, NUMBERS),
         st.tuples(st.just("discard"), NUMBERS, NUMBERS),
+        st.tuples(st.just("discard_above"), NUMBERS, NUMBERS),
     ),
     max_size=40,
 )
@@ -29,9 +30,12 @@ def apply(ranges: AcknowledgementRanges, model: set[int], verb: str, first: int,
         lower, upper = sorted((first, second))
         ranges.add_range(lower, upper)
         model.update(range(lower, upper + 1))
-    else:
+    elif verb == "discard":
         ranges.discard(first)
         model.discard(first)
+    else:
+        ranges.discard_above(first)
+        model.difference_update(range(first + 1, 41))
 
 
 @given(STEPS)

@@ -63,6 +63,13 @@ class AcknowledgementRanges:
         self._lower[index : index + 1] = [low for low, _ in parts]
         self._upper[index : index + 1] = [up for _, up in parts]
 
+    def discard_above(self, number: int) -> None:
+        """Remove every number above ``number``."""
+        index = bisect_right(self._lower, number)
+        del self._lower[index:], self._upper[index:]
+        if index and self._upper[-1] > number:
+            self._upper[-1] = number
+
     def discard_lowest(self) -> None:
         del self._lower[0], self._upper[0]
 

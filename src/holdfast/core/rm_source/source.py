@@ -166,23 +166,18 @@ class RMSource(OutboundSequence):
 
     def is_outdated_by(self, ack: SequenceAcknowledgement) -> bool:
         """Whether a well-formed acknowledgement shows that the store is an older copy, or the destination broken."""
-        if not self.numbers.is_outdated_by(ack) or len(ack.ranges) > self.policy.max_ranges:
+        if not (self.numbers.is_outdated_by(ack) and self._is_well_formed(ack)):
             return False
-        if any(not 0 < lower <= upper <= MAX_MESSAGE_NUMBER for lower, upper in ack.ranges):
-            return False
-        return not (ack.nacks and (ack.ranges or ack.final)) and all(one <= MAX_MESSAGE_NUMBER for one in ack.nacks)
+        is_possible = all(0 < lower <= upper <= MAX_MESSAGE_NUMBER for lower, upper in ack.ranges)
+        return is_possible and all(number <= MAX_MESSAGE_NUMBER for number in ack.nacks)
 
     def is_valid(self, ack: SequenceAcknowledgement) -> bool:
         """Whether an acknowledgement covers only numbers that may have been sent."""
-        # WS-RM 3.9: a Nack excludes ranges and Final
-        if len(ack.ranges) > self.policy.max_ranges or (ack.nacks and (ack.ranges or ack.final)):
-            return False
-        return self.numbers.may_be_acknowledged(ack)
+        return self._is_well_formed(ack) and self.numbers.may_be_acknowledged(ack)
 
-    def disown(self, known: int) -> None:
-        """Count no number above ``known`` as acknowledged."""
-        while self.acknowledged.highest > known:
-            self.acknowledged.discard(self.acknowledged.highest)
+    def _is_well_formed(self, ack: SequenceAcknowledgement) -> bool:
+        # WS-RM 3.9: a Nack excludes ranges and Final
+        return len(ack.ranges) <= self.policy.max_ranges and not (ack.nacks and (ack.ranges or ack.final))
 
     def replied(self, number: int, now: float) -> bool:
         """Record that the reply to request ``number`` is durable, which acknowledges it; False for a repeat."""

@@ -48,7 +48,7 @@ def hear_of_lost_run(outbox: Outbox, source: RMSource, ack: SequenceAcknowledgem
         return ()
     passed = outbox.records.first - source.numbers.start
     # Those that are still stored are sent again.
-    source.disown(max(known, passed))
+    source.acknowledged.discard_above(max(known, passed))
     outbox.happen(source, SourceEvent.OUTDATED_LATE, now, Why("Outdated", UNPROVEN))
     return ((known + 1, passed),) if passed > known else ()
 

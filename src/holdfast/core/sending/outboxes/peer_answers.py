@@ -24,11 +24,7 @@ from holdfast.core.rm_source.acknowledgement_history import Ranges
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.outboxes.outdated_copy import (
-    OUTDATED_REMEDY,
-    hear_of_lost_run,
-    remain_without_word,
-)
+from holdfast.core.sending.outboxes.outdated_copy import OUTDATED_REMEDY, hear_of_lost_run, remain_without_word
 from holdfast.core.sending.reasons import NOT_ACCEPTED, Why, event_of
 from holdfast.core.states.outbound import DoubtAction, DoubtEvent, SourceAction, SourceEvent, SourceState
 
