@@ -71,6 +71,12 @@ def test_the_last_claim_of_a_log_is_known_when_the_next_process_of_that_name_rep
     assert longest(notes) == 6.0
 
 
+@pytest.mark.parametrize("lease", [30, 30.0])
+def test_a_lease_counts_whether_or_not_it_is_written_as_a_whole_number(lease: float) -> None:
+    notes = Notes(dict([report_note("a", 1.5, Report(lease=lease, hold=2.5))]))
+    assert longest(notes, "a") == 30.0
+
+
 def test_a_node_without_a_report_may_have_the_longest_lease() -> None:
     """Also the earlier process of a name, which stays in the group for a lease if it was killed."""
     notes = Notes(dict([report_note("a", 1.5, Report(lease=6.0, hold=0.5))]))

@@ -351,7 +351,7 @@ class GroupMembership:
         self.pass_time(now)
 
     def _look_anew(self, partition: int, now: float) -> None:
-        """Count only looks that are sent from now on."""
+        """Count only looks from now on."""
         self._read_at[partition] = now
         if (sight := self._sights.get(partition)) is not None:
             self._sights[partition] = sight.begun_again()
@@ -360,7 +360,7 @@ class GroupMembership:
         if sent <= self._read_at.get(partition, sent - 1.0):
             return
         before = self._sights.get(partition)
-        # Looks that are further apart may have missed a pin that lasted for a lease, whose node acts.
+        # Looks that are further apart may have missed a pin that lasted for a lease: its node acts.
         if before is None or now >= before.sent + self._policy.lease:
             self._sights[partition] = Sight(pin, now, sent)
         elif before.pin == pin:

@@ -115,7 +115,7 @@ class Notes:
         if any((one.node, one.since) != own and not self.has_report(one) for one in members):
             return LONGEST_LEASE
         reported = [value.get("lease") for key, value in self._values.items() if key.startswith(_NODE)]
-        found = [one for one in reported if isinstance(one, float) and one <= LONGEST_LEASE]
+        found = [one for one in reported if isinstance(one, int | float) and one <= LONGEST_LEASE]
         return max([*found, *(one.lease for one in self._claims.values())], default=0.0)
 
     def report_of(self, member: GroupMember) -> Report:
